@@ -1,0 +1,309 @@
+package spec
+
+func w(name string, index uint32, unit, doc string, fields ...Field) Word {
+	return Word{Name: name, Index: index, Unit: unit, Fields: fields, Doc: doc}
+}
+
+func wn(name string, index, count uint32, unit, doc string) Word {
+	return Word{Name: name, Index: index, Count: count, Unit: unit, Doc: doc}
+}
+
+func handle(index uint32, doc string) Word {
+	return w("handle", index, "", doc, f("n", 0, 20, "Address n."), f("generation", 20, 12, "Generation of the page."))
+}
+
+func kind(lsb uint8) Field {
+	return short(enum("kind", lsb, 3, "Kind of key or address.", "none", "ipv4", "ipv6", "local"), "kind")
+}
+
+func method(lsb uint8) Field {
+	return short(enum("method", lsb, 3, "Server leg.", "nat", "fullnat", "tun", "dr"), "method")
+}
+
+// state names the states of a page, in the order of the state table.
+func state(lsb uint8, doc string) Field {
+	return short(enum("state", lsb, 3, doc, "free", "syn_rcvd", "wait_head", "server_syn", "spliced", "closing", "quarantine", "stateless"), "state")
+}
+
+func formats() []Format {
+	return []Format{
+		page(), {Name: "head", Bytes: 8192, Doc: "Request bytes from the client's first, in the order of the stream.", Words: []Word{wn("data", 0, 2048, "", "Bytes of the stream, byte 0 in the lowest bits of word 0.")}},
+		camWord(), urlNode(), rule(), ruleCounter(), slot(), listener(), service(), group(), groupState(), server(), serverState(),
+		nextHop(), address(), localPort(), listEntry(),
+		exceptionDescriptor(), eventDescriptor(), completionDescriptor(), injectDescriptor(), commandDescriptor(),
+	}
+}
+
+func page() Format {
+	leg := func(set string, at uint32) []Word {
+		return []Word{
+			w(set+"_index", at, "", "Who is at the server end.", f("server", 0, 16, "Server index."), f("local_address", 16, 16, "Local-address index with FULLNAT.")),
+			w(set+"_local", at+1, "", "The connection as the server sees it.", f("port", 0, 16, "Source port the server sees."), f("mss", 16, 16, "MSS the server announced.")),
+			w(set+"_delta_client", at+2, "", "Added to seq from client to server, taken from ack from server to client."),
+			w(set+"_delta_server", at+3, "", "a = a0 − a1: added to seq from server to client, taken from ack from client to server."),
+			w(set+"_timestamp_client", at+4, "", "Added to TSval from client to server, taken from TSecr from server to client."),
+			w(set+"_timestamp_server", at+5, "", "Added to TSval from server to client, taken from TSecr from client to server."),
+			w(set+"_checksum", at+6, "", "Ready one's complement differences of the TCP checksum: addresses, ports and both deltas.", f("client", 0, 16, "From client to server."), f("server", 16, 16, "From server to client.")),
+			w(set+"_scale", at+7, "", "Window shifts (two's complement, left is positive) and what the leg carries.",
+				f("client", 0, 5, "Shift of the window field from client to server."), f("server", 5, 5, "Shift of the window field from server to client."),
+				f("sack", 10, 1, "Both ends permit SACK."), f("timestamps", 11, 1, "Both ends send timestamps."), f("armed", 12, 1, "Packets are translated."), f("checksum_ready", 13, 1, "The differences are valid."),
+				f("server_wscale", 16, 4, "Shift the server announced."), f("vlan", 20, 12, "VLAN id of the server-side key; zero: untagged.")),
+			w(set+"_seq_client", at+8, "", "Highest end of sequence from the client, in the client's numbers."),
+			w(set+"_ack_client", at+9, "", "Highest acknowledgement from the client, in the client's numbers."),
+			w(set+"_seq_server", at+10, "", "Highest end of sequence from the server, in the client's numbers."),
+			w(set+"_ack_server", at+11, "", "Highest acknowledgement from the server, in the client's numbers."),
+			w(set+"_server_isn", at+12, "", "a1: the server's initial sequence number."),
+			w(set+"_isn", at+13, "", "Our initial sequence number toward the server."),
+			w(set+"_rto", at+14, "ticks", "Retransmission state of held bytes.", f("interval", 0, 16, "Time-out in force."), f("sent", 16, 16, "Bytes of the head buffer sent so far.")),
+			w(set+"_window", at+15, "bytes", "Last window fields seen, unscaled.", f("client", 0, 16, "From the client."), f("server", 16, 16, "From the server.")),
+		}
+	}
+	words := []Word{
+		w("control", 0, "", "What a lookup needs first.",
+			f("valid", 0, 1, "The page is in use."), state(1, "State of the connection."), kind(4),
+			f("held", 7, 1, "Bytes below the held boundary are ours to deliver."), f("deadline", 8, 1, "The deadline word counts."), f("leg_b", 9, 1, "Leg set B is in use."),
+			f("port", 10, 1, "Port the client is behind."), f("waiting_host", 11, 1, "The host decides about this connection."), f("head", 12, 1, "A head buffer is taken."),
+			f("server_port", 13, 1, "Port the server is behind."),
+			f("generation", 20, 12, "Counts the uses of the page.")),
+		w("ports", 1, "", "Ports the client knows.", f("client", 0, 16, "The client's."), f("vip", 16, 16, "The VIP's.")),
+		w("index", 2, "", "Stable indexes.", f("vip", 0, 16, "VIP index."), f("service", 16, 16, "Service index.")),
+		w("client_link", 3, "", "Client leg: link and options.", f("vlan", 0, 12, "VLAN id."), f("tagged", 12, 1, "Frames carry a tag."),
+			f("fin_client", 16, 1, "FIN from the client seen."), f("fin_server", 17, 1, "FIN from the server seen."), f("fin_client_acked", 18, 1, "The server acknowledged it."), f("fin_server_acked", 19, 1, "The client acknowledged it."),
+			f("sack", 20, 1, "SACK promised to the client."), f("timestamps", 21, 1, "Timestamps promised to the client."), f("wscale", 22, 1, "Window scale promised to the client.")),
+		w("client_mac_lo", 4, "", "MAC address the client's SYN came from: replies go back the same way."),
+		w("client_mac_hi", 5, "", "Upper bits.", f("address", 0, 16, "Bits 32–47."), f("mss", 16, 16, "MSS promised to the client.")),
+		w("last_seen", 6, "ticks", "Timer mark: tick of the last packet."),
+		w("packets_client", 7, "packets", "Packets from the client, as wire segments."),
+		w("packets_server", 8, "packets", "Packets from the server, as wire segments."),
+		w("bytes_client", 9, "bytes", "TCP payload from the client, low word."),
+		w("bytes_server", 10, "bytes", "TCP payload from the server, low word."),
+		w("held_boundary", 11, "", "H, in client sequence space: below it bytes are ours to deliver."),
+		wn("client_address", 12, 4, "", "The client's address."),
+	}
+	words = append(words, leg("a", 16)...)
+	words = append(words, leg("b", 32)...)
+	words = append(words,
+		w("boundary_client", 48, "", "Client sequence number from which leg set B is in force, client to server."),
+		w("boundary_server", 49, "", "Sequence number in the client's view from which leg set B is in force, server to client."),
+		w("fin_client", 50, "", "Sequence number after the client's FIN."),
+		w("fin_server", 51, "", "Sequence number after the server's FIN, in the client's numbers."),
+		w("deadline", 52, "ticks", "The one next deadline: retransmission or end of the state."),
+		w("client_isn", 53, "", "The client's initial sequence number."),
+		w("isn", 54, "", "a0: our initial sequence number toward the client."),
+		w("head", 55, "", "Head buffer.", f("buffer", 0, 16, "Index of the buffer."), f("bytes", 16, 16, "Bytes stored.")),
+		w("rule", 56, "", "Rule that matched, plus one; zero: the service's default."),
+		w("choice", 57, "", "How the server was chosen.", f("group", 0, 16, "Group index."), f("generation", 16, 16, "Generation of the tables at the lookup.")),
+		w("offer", 58, "", "What the client's SYN offered.", f("mss", 0, 16, "MSS."), f("window", 16, 16, "Window, unscaled.")),
+		w("options", 59, "", "Options of the client's SYN and what was promised.",
+			f("client_wscale", 0, 4, "Shift the client offered."), f("promised_wscale", 4, 4, "Shift promised to the client."),
+			f("wscale_offered", 8, 1, "Window scale offered."), f("sack_offered", 9, 1, "SACK offered."), f("timestamps_offered", 10, 1, "Timestamps offered."),
+			f("retries", 12, 4, "Times the pending segment was sent again."), f("head_scan", 16, 14, "Bytes of the head already searched for its end.")),
+		w("client_timestamp", 60, "", "Latest TSval of the client before the splice."),
+		w("timestamp_base", 61, "", "Our TSval toward the client at tick zero."),
+		w("opened", 62, "ticks", "Tick of the present state's begin."),
+		w("bytes_high", 63, "bytes", "Payload counters, bits 32–47.", f("client", 0, 16, "From the client."), f("server", 16, 16, "From the server.")),
+	)
+	return Format{Name: "page", Bytes: 256, Words: words,
+		Doc: "Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255."}
+}
+
+func camWord() Format {
+	return Format{Name: "cam_word", Bytes: 32,
+		Doc: "One 144-bit CAM word. An IPv6 key takes two adjacent words from an even slot: the second holds the upper 96 address bits.",
+		Words: []Word{
+			w("control", 0, "", "Key, first part.", f("valid", 0, 1, "The word is in use."), kind(1), f("second", 4, 1, "Second word of an IPv6 key."),
+				f("leg_b", 5, 1, "Result: leg set B."), f("protocol", 8, 8, "IP protocol."), f("vlan", 16, 12, "VLAN id; zero: untagged.")),
+			handle(1, "Result."),
+			w("ports", 2, "", "Key, second part.", f("port", 0, 16, "Client port, or local port with FULLNAT."), f("destination", 16, 16, "Client side: port of the VIP. Server side: zero.")),
+			w("index", 3, "", "Key, third part.", f("index", 0, 16, "Client side: VIP index. Server side: server index.")),
+			wn("address", 4, 3, "", "Client address: bits 0–31 in the first word (the rest zero), bits 32–127 in the second; or the local-address index."),
+			wn("reserved", 7, 1, "", "Zero."),
+		}}
+}
+
+func urlNode() Format {
+	return Format{Name: "url_node", Bytes: 32,
+		Doc: "Node of a radix automaton. The children of a node are adjacent and sorted by the first byte of their labels. Labels are matched against the normalised host (lower case, no port) or path; a label longer than 12 bytes continues in a chain of nodes with one child.",
+		Words: []Word{
+			w("control", 0, "", "Shape.", f("label_bytes", 0, 4, "Length of the label, at most 12."), f("children", 4, 9, "Number of children."), f("exact", 16, 1, "exact_rule is valid: taken where the input ends here."),
+				f("prefix", 17, 1, "prefix_rule is valid: taken where the input ends here or goes on with a slash, or the label ends with a slash."), f("path", 18, 1, "Host automaton: path_root is valid where the host ends here.")),
+			w("first_child", 1, "", "Node index of the first child."),
+			w("exact_rule", 2, "", "Rule index."),
+			w("prefix_rule", 3, "", "Rule index."),
+			w("path_root", 4, "", "Host automaton: root of the path automaton of this host. Root node of a service: path automaton of every other host."),
+			wn("label", 5, 3, "", "Bytes of the label, byte 0 in the lowest bits."),
+		}}
+}
+
+func rule() Format {
+	return Format{Name: "rule", Bytes: 16, Doc: "Where a match leads.", Words: []Word{
+		w("control", 0, "", "Shape.", f("valid", 0, 1, "The rule is in force."), f("group", 16, 16, "Group index.")),
+		w("service", 1, "", "Owner.", f("service", 0, 16, "Service index.")),
+		w("order", 2, "", "Place in the order of precedence, for display."),
+		wn("reserved", 3, 1, "", "Zero."),
+	}}
+}
+
+func ruleCounter() Format {
+	return Format{Name: "rule_counter", Bytes: 8, Doc: "Hits of a rule.", Words: []Word{w("hits_lo", 0, "", "Low word."), w("hits_hi", 1, "", "High word.")}}
+}
+
+func slot() Format {
+	return Format{Name: "slot", Bytes: 4, Doc: "One place of a slot area.", Words: []Word{
+		w("slot", 0, "", "Server.", f("server", 0, 16, "Server index."), f("valid", 16, 1, "The slot names a server."))}}
+}
+
+func listener() Format {
+	return Format{Name: "listener", Bytes: 16, Doc: "Key: VIP index, port, protocol. Result: service.", Words: []Word{
+		w("control", 0, "", "Shape.", f("valid", 0, 1, "The entry is in force."), f("protocol", 8, 8, "IP protocol."), f("port", 16, 16, "Port.")),
+		w("index", 1, "", "Indexes.", f("vip", 0, 16, "VIP index."), f("service", 16, 16, "Service index.")),
+		wn("reserved", 2, 2, "", "Zero."),
+	}}
+}
+
+func service() Format {
+	return Format{Name: "service", Bytes: 64, Doc: "What a listener does.", Words: []Word{
+		w("control", 0, "", "Shape.", f("valid", 0, 1, "The service is in force."), enum("mode", 1, 3, "How connections are handled.", "splice", "nat", "fullnat", "tun", "dr"),
+			enum("protocol", 4, 3, "How the request is read.", "http", "tls", "tcp", "udp"), enum("isn", 8, 1, "How a0 is chosen.", "keyed", "address"),
+			f("has_default", 9, 1, "default_group is valid.")),
+		w("url_root", 1, "", "Node index of the root of the host automaton."),
+		w("default", 2, "", "Where a request goes that no rule takes.", f("group", 0, 16, "Group index.")),
+		w("promise_mss", 3, "bytes", "MSS promised to clients.", f("ipv4", 0, 16, "Over IPv4."), f("ipv6", 16, 16, "Over IPv6.")),
+		w("promise", 4, "", "Other options promised to clients that offer them.", f("wscale", 0, 4, "Shift."), f("wscale_on", 4, 1, "Window scale is promised."), f("sack", 5, 1, "SACK is promised."), f("timestamps", 6, 1, "Timestamps are promised.")),
+		w("idle", 5, "ticks", "Idle time-out; zero: the timer's register."),
+		w("wait_head", 6, "ticks", "Time-out of WAIT_HEAD; zero: the timer's register."),
+		wn("reserved", 7, 9, "", "Zero."),
+	}}
+}
+
+func group() Format {
+	return Format{Name: "group", Bytes: 16, Doc: "A set of servers.", Words: []Word{
+		w("control", 0, "", "Shape.", f("valid", 0, 1, "The group is in force."), enum("means", 1, 3, "How a slot is chosen.", "walk", "hash", "compare"), method(4)),
+		wn("reserved", 1, 3, "", "Zero."),
+	}}
+}
+
+func groupState() Format {
+	return Format{Name: "group_state", Bytes: 16, Doc: "Written by the host one word at a time; the cursor by the card.", Words: []Word{
+		w("selector", 0, "", "Slot area in force.", f("area", 0, 1, "Area number."), f("count_a", 1, 15, "Slots of area 0."), f("count_b", 16, 15, "Slots of area 1.")),
+		w("cursor", 1, "", "Slot the next connection takes."),
+		w("picked", 2, "", "Connections given out."),
+		wn("reserved", 3, 1, "", "Zero."),
+	}}
+}
+
+func server() Format {
+	return Format{Name: "server", Bytes: 32, Doc: "A server: address, port and protocol are the key of the exact match.", Words: []Word{
+		w("control", 0, "", "Shape.", f("valid", 0, 1, "The entry is in use."), f("closed", 1, 1, "No new connections."), kind(2), method(5), f("protocol", 8, 8, "IP protocol."), f("port", 16, 16, "Port.")),
+		w("route", 1, "", "How it is reached.", f("next_hop", 0, 16, "Next-hop index."), f("local_address", 16, 16, "Local-address index with FULLNAT.")),
+		w("profile", 2, "", "What its SYN-ACKs keep.", f("mss", 0, 16, "MSS."), f("wscale", 16, 4, "Shift."), f("wscale_on", 20, 1, "Window scale."), f("sack", 21, 1, "SACK."), f("timestamps", 22, 1, "Timestamps."), f("known", 23, 1, "The profile is known.")),
+		wn("reserved", 3, 1, "", "Zero."),
+		wn("address", 4, 4, "", "Address."),
+	}}
+}
+
+func serverState() Format {
+	return Format{Name: "server_state", Bytes: 32, Doc: "Counters of a server.", Words: []Word{
+		w("use_count", 0, "", "Pages that name the server, those in quarantine included."),
+		w("active", 1, "", "Connections in SERVER_SYN, SPLICED or CLOSING."),
+		w("connections_lo", 2, "", "Connections ever, low word."), w("connections_hi", 3, "", "High word."),
+		w("failed", 4, "", "Connections it refused or did not answer."),
+		wn("reserved", 5, 3, "", "Zero."),
+	}}
+}
+
+func nextHop() Format {
+	return Format{Name: "next_hop", Bytes: 16, Doc: "Where frames of a server leg go.", Words: []Word{
+		w("control", 0, "", "Shape.", f("valid", 0, 1, "The entry is in use."), f("resolved", 1, 1, "The MAC address is known."), f("port", 2, 1, "Port."), f("tagged", 3, 1, "Frames carry a tag."), f("vlan", 16, 12, "VLAN id.")),
+		w("mac_lo", 1, "", "MAC address, bits 0–31."),
+		w("mac_hi", 2, "", "MAC address and MTU.", f("address", 0, 16, "Bits 32–47."), f("mtu", 16, 16, "MTU of the path; zero: the port's.")),
+		w("use_count", 3, "", "Zero; next hops are counted by the host through the servers that name them."),
+	}}
+}
+
+func address() Format {
+	return Format{Name: "address", Bytes: 32, Doc: "Exact match of an address; the slot is the index.", Words: []Word{
+		w("control", 0, "", "Shape.", f("valid", 0, 1, "The entry is in use."), kind(1)),
+		wn("reserved", 1, 3, "", "Zero."),
+		wn("address", 4, 4, "", "Address."),
+	}}
+}
+
+func localPort() Format {
+	return Format{Name: "local_port", Bytes: 4, Doc: "Entry of a local-port list.", Words: []Word{w("number", 0, "", "Port.", f("port", 0, 16, "Port number."))}}
+}
+
+func listEntry() Format {
+	return Format{Name: "list_entry", Bytes: 4, Doc: "Entry of a list of addresses or buffers.", Words: []Word{handle(0, "Address n (or buffer index) and, in the quarantine list, its generation.")}}
+}
+
+// status names the answers to a command.
+func status() Field {
+	return short(enum("status", 8, 8, "Completion: how the command ended.", "ok", "argument", "not_supported", "stale_handle", "no_page", "key_exists", "no_place", "not_found", "state", "dma"), "status")
+}
+
+// descriptor starts every ring format: the words all five share.
+func descriptor(types Field, rest ...Word) []Word {
+	return append([]Word{
+		w("control", 0, "", "Written last by a producing card.", f("phase", 0, 1, "Toggles with every turn of the ring, first one."), types, status(), f("port", 16, 1, "Port number.")),
+		handle(1, "Connection the descriptor is about; zero with no generation: none."),
+		w("length", 2, "bytes", "Bytes at iova."),
+		w("sequence", 3, "", "Counts all descriptors of the ring, the lost ones included."),
+		w("iova_lo", 4, "", "Where the bytes are, low word."), w("iova_hi", 5, "", "High word."),
+		w("tick", 6, "ticks", "When it was written."),
+	}, rest...)
+}
+
+func exceptionDescriptor() Format {
+	return Format{Name: "exception", Bytes: 64, Doc: "A frame for the host.", Words: descriptor(
+		enum("type", 1, 7, "Kind of descriptor.", "none", "frame"),
+		w("reason", 7, "", "Why the host sees it.", enum("reason", 0, 8, "Reason.", "none", "not_ip", "icmp", "fragment", "option", "protocol", "vlan", "ttl", "no_match", "next_hop", "bad_request", "no_rule", "no_server", "head_too_large", "unclassified"),
+			f("side", 8, 1, "Zero: client side, one: server side."), state(12, "State of the page."), f("miss_vip", 16, 1, "The destination is a VIP.")),
+		w("index", 8, "", "Indexes where known.", f("service", 0, 16, "Service index."), f("server", 16, 16, "Server index.")),
+		wn("reserved", 9, 7, "", "Zero."),
+	)}
+}
+
+func eventDescriptor() Format {
+	return Format{Name: "event", Bytes: 64, Doc: "Something happened to a connection.", Words: descriptor(
+		enum("type", 1, 7, "Kind of event.", "none", "opened", "spliced", "closed"),
+		w("reason", 7, "", "How it ended.", enum("reason", 0, 8, "Reason.", "none", "fin", "rst", "reused", "host", "expired_syn_rcvd", "expired_wait_head", "expired_server_syn", "expired_idle", "expired_closing",
+			"abort_syn_ack", "abort_server_syn", "abort_held", "abort_refused", "abort_profile", "abort_key_exists", "abort_client_gone", "abort_no_server", "no_cam_place")),
+		w("index", 8, "", "Indexes.", f("service", 0, 16, "Service index."), f("server", 16, 16, "Server index.")),
+		w("rule", 9, "", "Rule that matched, plus one; zero: the default."),
+		w("packets_client", 10, "packets", "From the client."), w("packets_server", 11, "packets", "From the server."),
+		w("bytes_client", 12, "bytes", "Payload from the client, low word."), w("bytes_server", 13, "bytes", "Payload from the server, low word."),
+		w("bytes_high", 14, "bytes", "Bits 32–47 of both.", f("client", 0, 16, "From the client."), f("server", 16, 16, "From the server.")),
+		w("delta", 15, "", "a = a0 − a1."),
+	)}
+}
+
+func completionDescriptor() Format {
+	return Format{Name: "completion", Bytes: 64, Doc: "Answer to a command. The sequence word repeats the command's.", Words: descriptor(
+		enum("type", 1, 7, "Kind of descriptor.", "none", "completion"),
+		w("verb", 7, "", "Verb of the command.", f("verb", 0, 8, "Command verb.")),
+		w("cookie", 8, "", "The command's cookie."),
+		wn("result", 9, 7, "", "By verb: lookup gives control and handle words of the entry; snapshot gives timer.now, low word first. allocate answers in the handle word."),
+	)}
+}
+
+func injectDescriptor() Format {
+	return Format{Name: "inject", Bytes: 64, Doc: "A frame from the host.", Words: descriptor(
+		enum("type", 1, 7, "What to do with the frame.", "none", "emit", "reinject"),
+		wn("reserved", 7, 9, "", "Zero."),
+	)}
+}
+
+func commandDescriptor() Format {
+	return Format{Name: "command", Bytes: 64, Doc: "A command for the address management unit. Key arguments are laid out as in cam_word.", Words: descriptor(
+		enum("type", 1, 7, "Verb.", "none", "allocate", "arm_and_send", "reset", "free", "cam_insert", "cam_erase", "cam_lookup", "clear", "fill", "read", "write", "snapshot"),
+		w("flags", 7, "", "Modifiers.", f("server_side", 0, 1, "CAM verbs: the server-side CAM."), f("to_client", 1, 1, "reset: send RST to the client."), f("to_server", 2, 1, "reset: send RST to the server."), f("leg_b", 3, 1, "Leg set B.")),
+		w("cookie", 8, "", "Returned in the completion."),
+		w("bar2_offset", 9, "bytes", "Bulk verbs: start in BAR2. snapshot: start in BAR0."),
+		w("value", 10, "", "fill: the word."),
+		w("key_control", 11, "", "CAM verbs: control word of the key.", f("valid", 0, 1, "One."), kind(1), f("leg_b", 5, 1, "Leg set B."), f("protocol", 8, 8, "IP protocol."), f("vlan", 16, 12, "VLAN id.")),
+		w("key_ports", 12, "", "CAM verbs: ports.", f("port", 0, 16, "Client or local port."), f("destination", 16, 16, "Port of the VIP.")),
+		w("key_index", 13, "", "CAM verbs: VIP or server index.", f("index", 0, 16, "Index.")),
+		wn("reserved", 14, 2, "", "Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value."),
+	)}
+}
