@@ -1,0 +1,175 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"splicenic/driver/device"
+	"splicenic/driver/ring"
+	"splicenic/regs"
+)
+
+// Command gives the card a command and waits for its completion, which it returns even where the card refused; the error
+// is then a *CommandError. Sequence number, cookie, phase and the address of data are filled in. After a timeout or the
+// end of ctx the command may still be carried out; the next one waits for it first.
+func (c *Card) Command(ctx context.Context, cmd *regs.CommandEntry) (regs.CompletionEntry, error) {
+	if err := c.acquire(ctx); err != nil {
+		return regs.CompletionEntry{}, fmt.Errorf("%s: %w", commandName("type", cmd.ControlType), err)
+	}
+	defer c.release()
+	return c.command(ctx, cmd, nil)
+}
+
+// command does Command's work for who has the lock. data goes into the staging buffer, and its address into the command.
+func (c *Card) command(ctx context.Context, cmd *regs.CommandEntry, data []byte) (regs.CompletionEntry, error) {
+	done, err := c.exchange(ctx, cmd, data)
+	var refused *CommandError
+	if err != nil && !errors.As(err, &refused) {
+		return done, fmt.Errorf("%s: %w", commandName("type", cmd.ControlType), err)
+	}
+	return done, err
+}
+
+func (c *Card) exchange(ctx context.Context, cmd *regs.CommandEntry, data []byte) (done regs.CompletionEntry, err error) {
+	if err := c.dataPath(); err != nil {
+		return done, err
+	}
+	w := c.newWaiter(ctx, firstSlice)
+	defer w.cancel()
+	// The staging buffer and the one place for a bulk command are free only when nothing is in flight.
+	late := func(e *regs.CompletionEntry) bool {
+		if e != nil {
+			c.stats.lateCompletions.Add(1)
+		}
+		return c.inFlight == 0
+	}
+	if _, err := c.await(w, late); err != nil {
+		return done, fmt.Errorf("wait for an earlier command: %w", err)
+	}
+	if data != nil {
+		copy(c.staging.Bytes, data)
+		cmd.IovaLo, cmd.IovaHi, cmd.Length = uint32(c.staging.IOVA), uint32(c.staging.IOVA>>32), uint32(len(data))
+	}
+	c.cookie++
+	cmd.Cookie = c.cookie
+	var d [1]ring.Descriptor
+	cmd.Encode(d[0][:])
+	sequence := c.commands.Index()
+	if c.commands.Send(d[:]) != 1 {
+		return done, ErrRingFull
+	}
+	c.inFlight++
+	c.commands.Commit()
+	done, err = c.await(w, func(e *regs.CompletionEntry) bool {
+		if e != nil && (e.Sequence != sequence || e.Cookie != cmd.Cookie) {
+			c.stats.lateCompletions.Add(1)
+			return false
+		}
+		return e != nil
+	})
+	if err != nil {
+		return done, err
+	}
+	if done.VerbVerb != cmd.ControlType {
+		return done, fmt.Errorf("completion is for verb %d: %w", done.VerbVerb, ErrFault)
+	}
+	if done.ControlStatus != regs.StatusOk {
+		return done, &CommandError{Verb: cmd.ControlType, Status: done.ControlStatus}
+	}
+	return done, nil
+}
+
+// await takes completions until one is the wanted one, or until wanted is content without. It is asked with nil first.
+func (c *Card) await(w *waiter, wanted func(*regs.CompletionEntry) bool) (e regs.CompletionEntry, err error) {
+	if wanted(nil) {
+		return e, nil
+	}
+	var d [1]ring.Descriptor
+	for silent := false; ; {
+		for c.completions.Recv(d[:]) == 1 {
+			e.Decode(d[0][:])
+			c.completions.Commit()
+			if c.inFlight > 0 {
+				c.inFlight--
+			}
+			if silent {
+				c.stats.lostInterrupts.Add(1)
+				silent = false
+			}
+			if wanted(&e) {
+				return e, nil
+			}
+		}
+		if silent, err = w.completion(); err != nil {
+			return regs.CompletionEntry{}, err
+		}
+	}
+}
+
+// A Handle names a connection: address n and the generation of its page, so that a late command cannot hit another.
+type Handle uint32
+
+// NewHandle puts a handle together.
+func NewHandle(n, generation uint32) Handle {
+	return Handle(regs.SetCommandHandleGeneration(regs.SetCommandHandleN(0, n), generation))
+}
+
+// N returns the address.
+func (h Handle) N() uint32 { return regs.CommandHandleN(uint32(h)) }
+
+// Generation returns the generation of the page.
+func (h Handle) Generation() uint32 { return regs.CommandHandleGeneration(uint32(h)) }
+
+// String returns n and generation.
+func (h Handle) String() string { return fmt.Sprintf("%d.%d", h.N(), h.Generation()) }
+
+func (h Handle) command(verb uint32) regs.CommandEntry {
+	return regs.CommandEntry{ControlType: verb, HandleN: h.N(), HandleGeneration: h.Generation()}
+}
+
+// Allocate takes an address from the list.
+func (c *Card) Allocate(ctx context.Context) (Handle, error) {
+	done, err := c.Command(ctx, &regs.CommandEntry{ControlType: regs.CommandControlTypeAllocate})
+	if err != nil {
+		return 0, err
+	}
+	return NewHandle(done.HandleN, done.HandleGeneration), nil
+}
+
+// ArmAndSend arms a leg set of a page and sends the frame that completes its server's handshake, in one command: no byte
+// of the server can come between.
+func (c *Card) ArmAndSend(ctx context.Context, h Handle, legB bool, port int, frame []byte) error {
+	if len(frame) == 0 || len(frame) > stagingBytes {
+		return fmt.Errorf("arm and send %v: %d bytes: %w", h, len(frame), ErrFrameSize)
+	}
+	if port < 0 || port >= regs.PortInstances {
+		return fmt.Errorf("arm and send %v: port %d: %w", h, port, device.ErrRange)
+	}
+	cmd := h.command(regs.CommandControlTypeArmAndSend)
+	cmd.FlagsLegB, cmd.ControlPort = bit(legB), uint32(port)
+	return c.do(ctx, &cmd, frame)
+}
+
+// ResetConnection ends a connection, with an RST to either side where wanted.
+func (c *Card) ResetConnection(ctx context.Context, h Handle, toClient, toServer bool) error {
+	cmd := h.command(regs.CommandControlTypeReset)
+	cmd.FlagsToClient, cmd.FlagsToServer = bit(toClient), bit(toServer)
+	return c.do(ctx, &cmd, nil)
+}
+
+// Free gives a page back without telling anyone.
+func (c *Card) Free(ctx context.Context, h Handle) error {
+	cmd := h.command(regs.CommandControlTypeFree)
+	return c.do(ctx, &cmd, nil)
+}
+
+// do gives a command whose completion says no more than its status.
+func (c *Card) do(ctx context.Context, cmd *regs.CommandEntry, data []byte) error {
+	if err := c.acquire(ctx); err != nil {
+		return fmt.Errorf("%s: %w", commandName("type", cmd.ControlType), err)
+	}
+	defer c.release()
+	_, err := c.command(ctx, cmd, data)
+	return err
+}

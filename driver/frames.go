@@ -1,0 +1,181 @@
+package driver
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"splicenic/driver/device"
+	"splicenic/driver/ring"
+	"splicenic/regs"
+)
+
+// batch is how many descriptors are taken from a ring at once.
+const batch = 64
+
+// An Exception is a frame that the card handed to the host.
+type Exception struct {
+	regs.ExceptionEntry
+	// Frame is in DMA memory and valid until CommitExceptions. It is empty where the descriptor names bytes outside the
+	// ring's buffers.
+	Frame []byte
+}
+
+// Handle returns the connection the exception is about, zero if none.
+func (e *Exception) Handle() Handle { return NewHandle(e.HandleN, e.HandleGeneration) }
+
+type exceptions struct {
+	ring       *ring.Consumer
+	buffers    *device.DMA
+	frameBytes uint32
+	ds         [batch]ring.Descriptor
+}
+
+type events struct {
+	ring *ring.Consumer
+	ds   [batch]ring.Descriptor
+}
+
+type inject struct {
+	mu         sync.Mutex
+	ring       *ring.Producer
+	buffers    *device.DMA
+	frameBytes uint32
+}
+
+type stats struct {
+	lostExceptions, lostEvents, badDescriptors, lostInterrupts, lateCompletions atomic.Uint64
+}
+
+// Stats counts what the host noticed and the card cannot.
+type Stats struct {
+	LostExceptions  uint64 // descriptors the ring had no room for
+	LostEvents      uint64
+	BadDescriptors  uint64 // descriptors that name memory outside the ring's buffers
+	LostInterrupts  uint64 // completions found without an interrupt
+	LateCompletions uint64 // completions of commands nobody waited for any more
+}
+
+// Stats returns the host's counters.
+func (c *Card) Stats() Stats {
+	s := &c.stats
+	return Stats{s.lostExceptions.Load(), s.lostEvents.Load(), s.badDescriptors.Load(), s.lostInterrupts.Load(), s.lateCompletions.Load()}
+}
+
+// Exceptions takes frames from the exception ring and returns how many; zero where there are none, or the card is not up.
+// It does not wait. One goroutine takes exceptions.
+func (c *Card) Exceptions(es []Exception) int {
+	x := &c.exceptions
+	if x.ring == nil || c.dataPath() != nil {
+		return 0
+	}
+	n := 0
+	for n < len(es) {
+		got := x.ring.Recv(x.ds[:min(batch, len(es)-n)])
+		for i := range got {
+			e := &es[n+i]
+			e.Decode(x.ds[i][:])
+			e.Frame = c.frame(&e.ExceptionEntry)
+		}
+		n += got
+		if got < batch {
+			break
+		}
+	}
+	c.stats.lostExceptions.Store(x.ring.Lost())
+	return n
+}
+
+// frame returns the bytes a descriptor names.
+func (c *Card) frame(e *regs.ExceptionEntry) []byte {
+	x := &c.exceptions
+	off := (uint64(e.IovaLo) | uint64(e.IovaHi)<<32) - x.buffers.IOVA
+	size := uint64(len(x.buffers.Bytes))
+	if n := uint64(e.Length); n <= uint64(x.frameBytes) && off <= size && n <= size-off {
+		return x.buffers.Bytes[off:][:n:n]
+	}
+	c.stats.badDescriptors.Add(1)
+	return nil
+}
+
+// CommitExceptions gives the buffers of all exceptions taken back to the card. Injected frames leave first, so that what
+// an exception led to precedes its end.
+func (c *Card) CommitExceptions() {
+	c.Flush()
+	if c.exceptions.ring != nil && c.dataPath() == nil {
+		c.exceptions.ring.Commit()
+	}
+}
+
+// Events takes events from the event ring and returns how many; it does not wait. One goroutine takes events.
+func (c *Card) Events(es []regs.EventEntry) int {
+	x := &c.events
+	if x.ring == nil || c.dataPath() != nil {
+		return 0
+	}
+	n := 0
+	for n < len(es) {
+		got := x.ring.Recv(x.ds[:min(batch, len(es)-n)])
+		for i := range got {
+			es[n+i].Decode(x.ds[i][:])
+		}
+		n += got
+		if got < batch {
+			break
+		}
+	}
+	c.stats.lostEvents.Store(x.ring.Lost())
+	return n
+}
+
+// CommitEvents gives the slots of all events taken back to the card.
+func (c *Card) CommitEvents() {
+	if c.events.ring != nil && c.dataPath() == nil {
+		c.events.ring.Commit()
+	}
+}
+
+// Emit queues a frame to be sent on a port as it is. The bytes are copied; nothing leaves before Flush.
+func (c *Card) Emit(port int, frame []byte) error {
+	return c.send(regs.InjectControlTypeEmit, port, frame)
+}
+
+// Reinject queues a frame for a port's parser, as if it had been received there. Nothing leaves before Flush.
+func (c *Card) Reinject(port int, frame []byte) error {
+	return c.send(regs.InjectControlTypeReinject, port, frame)
+}
+
+func (c *Card) send(verb uint32, port int, frame []byte) error {
+	x := &c.inject
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err := c.dataPath(); err != nil {
+		return fmt.Errorf("inject frame: %w", err)
+	}
+	if port < 0 || port >= regs.PortInstances {
+		return fmt.Errorf("inject frame on port %d: %w", port, device.ErrRange)
+	}
+	if len(frame) == 0 || len(frame) > int(x.frameBytes) {
+		return fmt.Errorf("inject frame of %d bytes: %w", len(frame), ErrFrameSize)
+	}
+	if x.ring.Free() == 0 {
+		return ErrRingFull
+	}
+	off := uint64(x.ring.Slot()) * uint64(x.frameBytes)
+	copy(x.buffers.Bytes[off:], frame)
+	iova := x.buffers.IOVA + off
+	e := regs.InjectEntry{ControlType: verb, ControlPort: uint32(port), Length: uint32(len(frame)), IovaLo: uint32(iova), IovaHi: uint32(iova >> 32)}
+	var d [1]ring.Descriptor
+	e.Encode(d[0][:])
+	x.ring.Send(d[:])
+	return nil
+}
+
+// Flush hands queued frames to the card.
+func (c *Card) Flush() {
+	c.inject.mu.Lock()
+	defer c.inject.mu.Unlock()
+	if c.dataPath() == nil {
+		c.inject.ring.Commit()
+	}
+}
