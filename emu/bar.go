@@ -1,0 +1,142 @@
+package emu
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"splicenic/driver/device"
+	"splicenic/emu/regfile"
+	"splicenic/emu/ssram"
+	"splicenic/regs"
+)
+
+// dirtyCAM is cleared after every store: the card keeps the CAMs' counts itself.
+const dirtyCAM = ssram.DirtyCam
+
+var barBytes = [device.Regions]uint64{device.Bar0: regs.Bar0Bytes, device.Bar2: regs.Bar2Bytes, device.Bar4: regs.Bar4Bytes}
+
+// checkAccess refuses what no bus would carry.
+func (c *Card) checkAccess(op string, region int, off uint64, n int) error {
+	if region < 0 || region >= device.Regions || n == 0 || n%4 != 0 || off%4 != 0 ||
+		uint64(n) > barBytes[region] || off > barBytes[region]-uint64(n) {
+		return c.fault(fmt.Sprintf("%s region %d at %#x", op, region, off), device.ErrRange)
+	}
+	return nil
+}
+
+// ReadRegion loads from a BAR. A lost card reads all ones.
+func (c *Card) ReadRegion(region int, off uint64, p []byte) error {
+	if err := c.checkAccess("load from", region, off, len(p)); err != nil {
+		return err
+	}
+	c.lock()
+	defer c.mu.Unlock()
+	if c.gone() {
+		for i := range p {
+			p[i] = 0xff
+		}
+		return nil
+	}
+	switch region {
+	case device.Bar0:
+		for i := 0; i < len(p); i += 4 {
+			at := uint32(off) + uint32(i)
+			c.note(region, uint64(at), 0, false)
+			binary.LittleEndian.PutUint32(p[i:], c.loadRegister(at))
+		}
+	case device.Bar2:
+		c.note(region, off, 0, false)
+		c.mem.ReadAt(off, p)
+	default:
+		c.vectors.load(off, p)
+	}
+	return nil
+}
+
+// WriteRegion stores to a BAR. A lost card ignores it.
+func (c *Card) WriteRegion(region int, off uint64, p []byte) error {
+	if err := c.checkAccess("store to", region, off, len(p)); err != nil {
+		return err
+	}
+	c.lock()
+	defer c.mu.Unlock()
+	if c.gone() {
+		return nil
+	}
+	switch region {
+	case device.Bar0:
+		for i := 0; i < len(p); i += 4 {
+			at, v := uint32(off)+uint32(i), binary.LittleEndian.Uint32(p[i:])
+			c.note(region, uint64(at), v, true)
+			c.act(c.reg.HostStore(at, v), at)
+		}
+	case device.Bar2:
+		c.note(region, off, 0, true)
+		c.storeMemory(off, p)
+	default:
+		for i := 0; i < len(p); i += 4 {
+			c.vectors.store(off+uint64(i), binary.LittleEndian.Uint32(p[i:]))
+		}
+		c.deliver()
+	}
+	return nil
+}
+
+// loadRegister is a host's load of a register, stuck bits included.
+func (c *Card) loadRegister(off uint32) uint32 {
+	v := c.reg.HostLoad(off)
+	if len(c.faults.stuck) > 0 {
+		if s, ok := c.faults.stuck[regs.Reg(off)]; ok {
+			v = v&^s.mask | s.value&s.mask
+		}
+	}
+	return v
+}
+
+// act makes the block a store was meant for act.
+func (c *Card) act(effect regfile.Effect, off uint32) {
+	switch effect {
+	case regfile.None:
+		return
+	case regfile.Reset:
+		c.resetBits()
+	case regfile.InterruptTest:
+		c.testInterrupts()
+	case regfile.Flash: // this image has no flash, no boot slots and no configuration port
+		c.reg.Set(regs.ConfigurationFlashCommand, 0)
+		c.reg.Set(regs.ConfigurationFlashStatus, regs.SetConfigurationFlashStatusError(0, regs.ConfigurationFlashStatusErrorAddress))
+	case regfile.Boot:
+		c.reg.Set(regs.ConfigurationBootCommand, 0)
+		c.reg.Set(regs.ConfigurationBootStatus, regs.SetConfigurationBootStatusError(0, regs.ConfigurationBootStatusErrorSlot))
+	case regfile.Icap:
+		c.reg.Set(regs.ConfigurationIcapCommand, 0)
+		c.reg.Set(regs.ConfigurationIcapStatus, regs.SetConfigurationIcapStatusError(0, regs.ConfigurationIcapStatusErrorCommand))
+	case regfile.HashKey:
+		c.cams[(regs.Reg(off)-regs.CamBase)/regs.CamStride].Rekey()
+	case regfile.RingControl:
+		c.host.Control()
+	}
+	c.wake.ring()
+}
+
+func (c *Card) resetBits() {
+	bits := c.reg.Get(regs.ControlReset)
+	c.reg.Set(regs.ControlReset, 0)
+	switch {
+	case bits&regs.ControlResetDataPathMask != 0:
+		c.resetDataPath()
+	case bits&regs.ControlResetHostInterfaceMask != 0:
+		c.reg.ResetHostInterface()
+	}
+}
+
+func (c *Card) testInterrupts() {
+	bits := c.reg.Get(regs.ControlInterruptTest)
+	c.reg.Set(regs.ControlInterruptTest, 0)
+	for v := range c.vectors.table {
+		if bits>>v&1 != 0 {
+			c.reg.Add64(regs.HostifInterrupts, 1)
+			c.raise(v)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package emu
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"splicenic/driver/device"
+	"splicenic/emu/cam"
+	"splicenic/emu/datapath"
+	"splicenic/emu/frame"
+	"splicenic/emu/hostif"
+	"splicenic/emu/port"
+	"splicenic/emu/regfile"
+	"splicenic/emu/ssram"
+	"splicenic/regs"
+)
+
+// Geometry says how large the card's memories are; a zero field means the default image's number.
+type Geometry = ssram.Geometry
+
+// Config describes a card.
+type Config struct {
+	Geometry Geometry
+	Client   port.Port // needed
+	Server   port.Port // nil: a one-armed card, both sides behind the client port
+	Seed     uint64    // gives the keys their values after a reset; zero: the keys are zero until the host stores them
+	Serial   uint64    // identity.serial
+	Name     string    // how the device is called in messages; empty: "emu"
+	Strict   bool      // record every access that the map does not allow
+}
+
+// Card is an emulated card. It implements device.Function.
+type Card struct {
+	cfg  Config
+	wake waker
+
+	waiting atomic.Int32  // accesses that wait for mu: Run lets them in
+	resets  atomic.Uint64 // resets of the data path so far: Run starts its clock anew
+
+	mu      sync.Mutex
+	reg     *regfile.File
+	mem     *ssram.Memory
+	cams    [2]*cam.CAM
+	host    *hostif.Interface
+	core    *datapath.Core
+	out     *datapath.Output
+	wires   [regs.PortInstances]wire
+	inject  []frame.Frame
+	punted  frame.Frame // what punt cuts out of a frame
+	cutter  port.Cutter
+	bulk    []byte // bulk commands and snapshots pass through here
+	memory  device.Memory
+	config  [configBytes]byte
+	vectors msix
+	faults  faults
+	strict  record
+	closed  bool
+}
+
+var _ device.Function = (*Card)(nil)
+
+// New makes a card in its state after power-on. The ports are the card's until Close.
+func New(cfg Config) (*Card, error) {
+	if cfg.Client == nil {
+		return nil, errors.New("make emulated card: no client port")
+	}
+	if cfg.Name == "" {
+		cfg.Name = "emu"
+	}
+	m, err := ssram.New(cfg.Geometry)
+	if err != nil {
+		return nil, fmt.Errorf("make emulated card: %w", err)
+	}
+	c := &Card{cfg: cfg, mem: m, reg: regfile.New(), bulk: make([]byte, bulkChunk)}
+	c.host = hostif.New(c.reg, c.raise)
+	c.cams = [2]*cam.CAM{cam.New(m.CamClient, c.reg, regs.CamClient), cam.New(m.CamServer, c.reg, regs.CamServer)}
+	c.core = datapath.New(c.reg, m, c.cams[0], c.cams[1], c.host)
+	c.core.SetOneArmed(cfg.Server == nil)
+	c.core.SetPunt(c.punt)
+	maxFrame := 0
+	for i, p := range []port.Port{cfg.Client, cfg.Server} {
+		c.wires[i].init(i, p)
+		maxFrame = max(maxFrame, c.wires[i].maxFrame())
+	}
+	c.out = datapath.NewOutput(maxFrame)
+	c.inject = newFrames(injectBatch, frame.Headroom+maxFrame)
+	c.powerOn()
+	return c, nil
+}
+
+// Close lets the ports and the memory go. Run has to have returned; to its host the card is lost then.
+func (c *Card) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	errs := []error{c.wake.close()}
+	for i := range c.wires {
+		if p := c.wires[i].port; p != nil {
+			errs = append(errs, p.Close())
+		}
+	}
+	return errors.Join(append(errs, c.mem.Close())...)
+}
+
+// Info describes the function.
+func (c *Card) Info() device.Info {
+	i := device.Info{
+		Name: c.cfg.Name, Body: "emu", VendorID: regs.VendorID, DeviceID: regs.DeviceID, Subsys: subsystem,
+		Revision: revision, Class: class, NUMANode: -1, Vectors: hostif.Vectors,
+		IOVA: []device.IOVARange{{First: 0x1000, Last: 1<<48 - 1}},
+	}
+	i.Regions[device.Bar0] = device.Region{Size: regs.Bar0Bytes, Flags: device.RegionRead | device.RegionWrite}
+	i.Regions[device.Bar2] = device.Region{Size: regs.Bar2Bytes, Flags: device.RegionRead | device.RegionWrite | device.RegionPrefetchable}
+	i.Regions[device.Bar4] = device.Region{Size: regs.Bar4Bytes, Flags: device.RegionRead | device.RegionWrite}
+	return i
+}
+
+// SetHost gives the card its host's memory; nil takes it away. Rings keep their indexes, connections go on.
+func (c *Card) SetHost(m device.Memory) {
+	c.lock()
+	defer c.mu.Unlock()
+	c.memory = m
+	c.busMaster()
+}
+
+// MapDMA has nothing to do: every access asks the host's memory anew.
+func (c *Card) MapDMA(iova, size uint64) error { return nil }
+
+// UnmapDMA waits for the step in progress: no access of it is outstanding afterwards.
+func (c *Card) UnmapDMA(iova, size uint64) error {
+	c.lock()
+	defer c.mu.Unlock()
+	return nil
+}
+
+// Reset returns the card to its state after power-on. The host's memory map and vectors have to be given anew.
+func (c *Card) Reset() error {
+	c.lock()
+	defer c.mu.Unlock()
+	if c.gone() {
+		return c.fault("reset", device.ErrDeviceLost)
+	}
+	c.powerOn()
+	return nil
+}
+
+// gone says whether nothing is on the bus any more.
+func (c *Card) gone() bool { return c.faults.lost || c.closed }
+
+// powerOn gives everything its first value.
+func (c *Card) powerOn() {
+	c.resetConfig()
+	c.vectors.reset()
+	c.memory = nil
+	c.busMaster()
+	c.reg.Reset()
+	c.mem.Geometry.Store(c.reg)
+	c.reg.Set64(regs.IdentitySerial, c.cfg.Serial)
+	for i, b := range []byte(imageName) {
+		at := regs.IdentityName.At(i/4, regs.IdentityNameStride)
+		c.reg.Set(at, c.reg.Get(at)|uint32(b)<<(i%4*8))
+	}
+	c.startDataPath()
+}
+
+// imageName is what identity.name says, at most 32 bytes.
+const imageName = "emulator"
+
+// resetDataPath is control.reset.data_path.
+func (c *Card) resetDataPath() {
+	c.reg.ResetDataPath()
+	c.startDataPath()
+}
+
+// startDataPath brings memories, lists and ports to their first state; the registers are there already.
+func (c *Card) startDataPath() {
+	c.resets.Add(1)
+	c.mem.Reset()
+	c.keys()
+	for i := range c.cams {
+		c.cams[i].Rebuild()
+	}
+	for i := range c.wires {
+		c.wires[i].start(c.reg)
+	}
+	c.core.ResetDataPath()
+	c.out.Reset()
+}
+
+// keys derives the first value of every key from the seed.
+func (c *Card) keys() {
+	if c.cfg.Seed == 0 {
+		return
+	}
+	x := c.cfg.Seed
+	for i := range 2 {
+		for j := range regs.CamHashKeyCount {
+			x += golden
+			c.reg.Set(regs.CamHashKey.At(i, regs.CamStride).At(j, regs.CamHashKeyStride), mix(x))
+		}
+		for j := range regs.TransmitIsnKeyCount {
+			x += golden
+			c.reg.Set(regs.TransmitIsnKey.At(i, regs.TransmitStride).At(j, regs.TransmitIsnKeyStride), mix(x))
+		}
+	}
+}
+
+const golden = 0x9e3779b97f4a7c15
+
+// mix is the output function of SplitMix64, its upper half.
+func mix(x uint64) uint32 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return uint32((x ^ x>>31) >> 32)
+}
+
+// lock takes mu for an access from outside.
+func (c *Card) lock() {
+	c.waiting.Add(1)
+	c.mu.Lock()
+	c.waiting.Add(-1)
+}
+
+func (c *Card) fault(op string, err error) error {
+	return &device.OpError{Op: op, Dev: c.cfg.Name, Err: err}
+}

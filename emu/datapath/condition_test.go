@@ -1,0 +1,274 @@
+package datapath
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"splicenic/regs"
+)
+
+// conditionCase brings a card to where a condition decides and injects the segment that meets it.
+type conditionCase struct {
+	at   State // of the connection before
+	side Side
+	act  func(t *testing.T, b *bench, c *conn) []byte // prepares, and returns the segment
+}
+
+// key names a condition.
+func (x Condition) key() string { return fmt.Sprintf("%v: %s", x.Verdict, x.When) }
+
+var conditionCases = map[string]conditionCase{
+	key(VerdictOpen, "no listener for address and port"): {Free, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.m.Listener[0][regs.ListenerControl], b.m.Dirty = 0, ^uint32(0)
+		return c.client(flagSYN, "")
+	}},
+	key(VerdictOpen, "the host holds the key"): {Free, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.hostPage(t, c)
+		return c.client(flagSYN, "")
+	}},
+	key(VerdictOpen, "the unit is disabled"): {Free, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.r.Set(regs.AmuControl, 0)
+		return c.client(flagSYN, "")
+	}},
+	key(VerdictOpen, "address list empty and quarantine too"): {Free, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		for b.command(regs.CommandEntry{ControlType: regs.CommandControlTypeAllocate}).ControlStatus == statusOK {
+		}
+		return c.client(flagSYN, "")
+	}},
+	key(VerdictOpen, "no CAM place within the bound"): {Free, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.fillCAM(t, ClientSide)
+		return c.client(flagSYN, "")
+	}},
+	key(VerdictEstablish, "does not acknowledge our SYN"): {SynRcvd, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.cack++
+		return c.client(flagACK, "")
+	}},
+	key(VerdictHold, "no head buffer free"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.r.Set(regs.HeadFree, 0)
+		return c.client(flagACK|flagPSH, request)
+	}},
+	key(VerdictHold, "bytes all held already"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		again := c.client(flagACK|flagPSH, request[:9])
+		b.push(0, again)
+		return again
+	}},
+	key(VerdictHold, "begins beyond a gap"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.cseq++
+		return c.client(flagACK|flagPSH, request)
+	}},
+	key(VerdictHold, "the host is deciding"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.push(0, c.client(flagACK|flagPSH, "\x16\x03\x01"))
+		b.exceptions()
+		return c.client(flagACK|flagPSH, request)
+	}},
+	key(VerdictHold, "the FIN comes before the end of the head"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		return c.client(flagACK|flagFIN, request[:9])
+	}},
+	key(VerdictHold, "head does not fit its buffer"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.window = 500
+		b.push(0, c.client(flagACK|flagPSH, "GET /"+strings.Repeat("a", 5000)))
+		return c.client(flagACK|flagPSH, strings.Repeat("a", 5000))
+	}},
+	key(VerdictHold, "head is no legal request"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		return c.client(flagACK|flagPSH, "GET / HTTP/1.1\r\n\r\n")
+	}},
+	key(VerdictHold, "no rule and no default"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.m.Service[0][regs.ServiceControl] &^= regs.ServiceControlHasDefaultMask
+		return c.client(flagACK|flagPSH, request)
+	}},
+	key(VerdictHold, "the group has no server"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.m.Server[regs.ServerControl] |= regs.ServerControlClosedMask
+		return c.client(flagACK|flagPSH, request)
+	}},
+	key(VerdictHold, "the server-side key is taken"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		n := b.pageOf(t)
+		done := b.command(regs.CommandEntry{ControlType: regs.CommandControlTypeCamInsert, FlagsServerSide: 1, HandleN: n, HandleGeneration: handleOf(n, b.c.page(n)) >> 20,
+			KeyControlKind: c.w.kind, KeyControlProtocol: protocolTCP, KeyPortsPort: uint32(c.port), Value: words(c.w.client)[0]})
+		if done.ControlStatus != statusOK {
+			t.Fatalf("cam_insert: status %d", done.ControlStatus)
+		}
+		return c.client(flagACK|flagPSH, request)
+	}},
+	key(VerdictHold, "no server-side CAM place within the bound"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.fillCAM(t, ServerSide)
+		return c.client(flagACK|flagPSH, request)
+	}},
+	key(VerdictAppend, "no room behind the head"): {ServerSyn, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.push(0, c.client(flagACK, strings.Repeat("b", 8192-len(request))))
+		return c.client(flagACK, "b")
+	}},
+	key(VerdictServerSynAck, "does not acknowledge our SYN"): {ServerSyn, ServerSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.sack++
+		return c.server(flagSYN|flagACK, "", plainOptions...)
+	}},
+	key(VerdictServerSynAck, "keeps less than was promised"): {ServerSyn, ServerSide, func(t *testing.T, b *bench, c *conn) []byte {
+		return c.server(flagSYN|flagACK, "", optMSS(1459))
+	}},
+	key(VerdictTranslate, "from the client, wholly below H"): {ServerSyn, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.push(1, c.server(flagSYN|flagACK, "", plainOptions...))
+		c.cseq -= 10
+		return c.client(flagACK, request[len(request)-10:])
+	}},
+	key(VerdictTranslate, "from the client, across H"): {ServerSyn, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.push(1, c.server(flagSYN|flagACK, "", plainOptions...))
+		c.cseq -= 10
+		return c.client(flagACK, request[len(request)-10:]+"new")
+	}},
+	key(VerdictTranslate, "from the server, acknowledges below H, no payload"): {ServerSyn, ServerSide, func(t *testing.T, b *bench, c *conn) []byte {
+		// A window of 100 bytes holds the tail of a head of 8,192 back.
+		b.push(0, c.client(flagACK, strings.Repeat("b", 8192-len(request))))
+		c.serverWindow = 100
+		b.push(1, c.server(flagSYN|flagACK, "", plainOptions...))
+		c.sack += 100
+		return c.server(flagACK, "")
+	}},
+	key(VerdictTranslate, "TTL or hop limit used up"): {Spliced, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		return buildFrame(t, &tcp{from: c.w.client, to: c.w.vip, sport: c.port, dport: 80, seq: c.cseq, ack: c.cack, flags: flagACK, ttl: 1, srcMAC: clientMAC, dstMAC: portMAC[0]})
+	}},
+	key(VerdictTranslate, "next hop not resolved"): {Spliced, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.m.NextHop[regs.NextHopControl] &^= regs.NextHopControlResolvedMask
+		return c.client(flagACK, "more")
+	}},
+	key(VerdictReopen, "SYN not newer than the connection"): {Quarantine, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.cseq -= 20
+		return c.client(flagSYN, "")
+	}},
+}
+
+func key(v Verdict, when string) string { return Condition{Verdict: v, When: when}.key() }
+
+var reasonNames = map[string]uint32{
+	"no_match": reasonNoMatch, "head_too_large": reasonHeadLarge, "bad_request": reasonBad, "no_rule": reasonNoRule,
+	"no_server": reasonNoServer, "ttl": reasonTTL,
+}
+
+func TestConditions(t *testing.T) {
+	listed := map[string]bool{}
+	for _, x := range Conditions() {
+		listed[x.key()] = true
+		t.Run(strings.ReplaceAll(x.key(), ":", ""), func(t *testing.T) {
+			k, ok := conditionCases[x.key()]
+			if !ok {
+				t.Fatalf("no case brings %q about", x.When)
+			}
+			checkCondition(t, x, k)
+		})
+	}
+	for name := range conditionCases {
+		if !listed[name] {
+			t.Errorf("case %q has no condition", name)
+		}
+	}
+}
+
+func checkCondition(t *testing.T, x Condition, k conditionCase) {
+	b, c := stage(t, k.at, k.side)
+	raw := k.act(t, b, c)
+	b.push(0)
+	o := b.inject(int(k.side), raw)
+	if row := table[b.before(o, c, k)][k.side][kindOf(t, raw)]; row.Verdict != x.Verdict {
+		t.Errorf("the segment meets verdict %v, not %v", row.Verdict, x.Verdict)
+	}
+	cs := clauses(t, x.Sends, k.side)
+	found := make([]bool, len(cs))
+	for _, s := range o.sent {
+		ok := false
+		for i, want := range cs {
+			if want.takes(s) {
+				found[i], ok = true, true
+			}
+		}
+		if !ok {
+			t.Errorf("sends %v on port %d; the condition says %q", s, s.port, x.Sends)
+		}
+	}
+	for i, ok := range found {
+		if !ok && !cs[i].conditional {
+			t.Errorf("does not send clause %d of %q", i, x.Sends)
+		}
+	}
+	if o.forwarded != 0 {
+		t.Errorf("went on %d times", o.forwarded)
+	}
+	if x.Counter != 0 {
+		if got := o.before.grown(o.after, x.Counter); got != 1 {
+			t.Errorf("%s grew by %d, want 1", x.Counter.Name(), got)
+		}
+	}
+	if x.Executor == Card {
+		if len(o.given) != 0 {
+			t.Errorf("given to the host: reason %d", o.given[0].ReasonReason)
+		}
+		return
+	}
+	name, ok := strings.CutPrefix(x.Does, "exception ")
+	if !ok || reasonNames[name] == 0 {
+		t.Fatalf("a condition of the host says %q", x.Does)
+	}
+	if len(o.given) != 1 || o.given[0].ReasonReason != reasonNames[name] {
+		t.Errorf("exceptions %v, want one with reason %d", o.given, reasonNames[name])
+	}
+}
+
+// before is the state the segment met.
+func (b *bench) before(o outcome, c *conn, k conditionCase) State {
+	pages := o.before.memories["pages"]
+	for n := range int(b.m.Geometry.Pages) {
+		w := pages[n*regs.PageWords:]
+		if w[regs.PageControl]&regs.PageControlValidMask != 0 && regs.PagePortsClient(w[regs.PagePorts]) == uint32(c.port) {
+			return State(regs.PageControlState(w[regs.PageControl]))
+		}
+	}
+	return Free
+}
+
+func kindOf(t *testing.T, raw []byte) Kind {
+	s := parseFrame(t, raw)
+	return classify(s.flags, uint32(len(s.payload)))
+}
+
+// hostPage gives the host a page and the client-side key of c.
+func (b *bench) hostPage(t *testing.T, c *conn) uint32 {
+	t.Helper()
+	done := b.command(regs.CommandEntry{ControlType: regs.CommandControlTypeAllocate})
+	e := regs.CommandEntry{ControlType: regs.CommandControlTypeCamInsert, HandleN: done.HandleN, HandleGeneration: done.HandleGeneration,
+		KeyControlKind: c.w.kind, KeyControlProtocol: protocolTCP, KeyPortsPort: uint32(c.port), KeyPortsDestination: 80, Value: words(c.w.client)[0]}
+	if got := b.command(e); got.ControlStatus != statusOK {
+		t.Fatalf("cam_insert: status %d", got.ControlStatus)
+	}
+	return done.HandleN
+}
+
+// fillCAM puts keys of the host into a CAM until one is refused that differs from the test's own only in the address.
+func (b *bench) fillCAM(t *testing.T, side Side) {
+	t.Helper()
+	done := b.command(regs.CommandEntry{ControlType: regs.CommandControlTypeAllocate})
+	for i := range uint32(1 << 20) {
+		e := regs.CommandEntry{ControlType: regs.CommandControlTypeCamInsert, FlagsServerSide: uint32(side), HandleN: done.HandleN, HandleGeneration: done.HandleGeneration,
+			KeyControlKind: kindIPv4, KeyControlProtocol: protocolTCP, KeyPortsPort: 9, KeyIndexIndex: 9, Value: i}
+		if got := b.command(e); got.ControlStatus == statusNoPlace && b.r.Get(regs.CamFree+regs.Reg(side)*regs.CamStride) == 0 {
+			return
+		}
+	}
+	t.Fatal("the CAM never fills")
+}
+
+// TestConditionsAreReachable keeps the list of verdicts and conditions together: every condition's verdict stands in the
+// state table.
+func TestConditionsAreReachable(t *testing.T) {
+	in := map[Verdict]bool{}
+	for _, row := range Table() {
+		in[row.Verdict] = true
+	}
+	for _, x := range Conditions() {
+		if !in[x.Verdict] {
+			t.Errorf("condition %q: no row has verdict %v", x.When, x.Verdict)
+		}
+	}
+	for v := VerdictNone + 1; v <= VerdictReopen; v++ {
+		if !in[v] {
+			t.Errorf("verdict %v stands in no row", v)
+		}
+	}
+}

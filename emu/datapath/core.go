@@ -1,0 +1,360 @@
+package datapath
+
+import (
+	"time"
+
+	"splicenic/emu/cam"
+	"splicenic/emu/frame"
+	"splicenic/emu/hostif"
+	"splicenic/emu/regfile"
+	"splicenic/emu/ssram"
+	"splicenic/emu/urltable"
+	"splicenic/regs"
+)
+
+// BatchMax is the most frames Process takes at once.
+const BatchMax = 64
+
+// Core is the pipeline. It owns no state that outlives a batch; see the package comment.
+type Core struct {
+	r    *regfile.File
+	m    *ssram.Memory
+	cams [sides]*cam.CAM
+	host *hostif.Interface
+
+	tick   uint32
+	oneArm bool
+	cut    func(*frame.Frame, *regs.ExceptionEntry)
+	batch  [BatchMax]packet
+
+	// Derived from the memories; Reindex rebuilds them.
+	vips      index
+	servers   index
+	listeners [2]index
+	live      []uint64 // bit n: page n is valid
+
+	// Counted during a batch, published at its end.
+	transmitted [sides]uint64
+	carries     uint64
+	sackBlocks  uint64
+	timestamps  uint64
+
+	request urltable.Request
+	given   regs.ExceptionEntry // of the exception at hand
+	touched uint32              // keeps the loads of the touch columns from being optimised away
+}
+
+// New joins the pipeline to its memories and registers. The caller owns them all and calls ResetDataPath, or Reindex
+// after a restore, before the first frame.
+func New(r *regfile.File, m *ssram.Memory, client, server *cam.CAM, h *hostif.Interface) *Core {
+	g := &m.Geometry
+	return &Core{
+		r: r, m: m, cams: [sides]*cam.CAM{client, server}, host: h,
+		vips: newIndex(g.Vips), servers: newIndex(g.Servers), listeners: [2]index{newIndex(g.Listeners), newIndex(g.Listeners)},
+		live: make([]uint64, (g.Pages+63)/64),
+	}
+}
+
+// SetPunt gives the card the frames for the host that carry an offload header: it knows how to cut them into wire
+// frames. Without it they go as they are.
+func (c *Core) SetPunt(cut func(*frame.Frame, *regs.ExceptionEntry)) { c.cut = cut }
+
+// SetOneArmed says that both subnets are behind the client port.
+func (c *Core) SetOneArmed(on bool) { c.oneArm = on }
+
+// ResetDataPath brings the lists to their state after power-on: every address free, in order, every head buffer free.
+// The memories have been cleared by the caller.
+func (c *Core) ResetDataPath() {
+	for n := range c.m.Geometry.Pages {
+		c.m.AddressList[n] = n
+	}
+	c.r.Set(regs.AmuListHead, 0)
+	c.r.Set(regs.AmuListTail, 0)
+	c.r.Set(regs.AmuFree, c.m.Geometry.Pages)
+	for i := range c.m.Geometry.Heads {
+		c.m.HeadList[c.m.Geometry.Heads-1-i] = i
+	}
+	c.r.Set(regs.HeadFree, c.m.Geometry.Heads)
+	c.r.Set(regs.HeadLowest, c.m.Geometry.Heads)
+	c.Reindex()
+	c.m.Dirty = 0
+}
+
+// Advance sets the card's time; now counts from reset and never goes back.
+func (c *Core) Advance(now time.Duration) {
+	us := uint64(now / time.Microsecond)
+	if us < c.r.Get64(regs.TimerNow) {
+		us = c.r.Get64(regs.TimerNow)
+	}
+	c.r.Set64(regs.TimerNow, us)
+	c.tick = uint32(us / 1000)
+	c.r.Set(regs.TimerTick, c.tick)
+}
+
+// Process takes one batch of frames of a port through the pipeline; of more than BatchMax frames only the first
+// BatchMax are looked at. Frames to be transmitted are appended to out; they point into fs or into out's own buffers
+// and are valid until either is reused.
+func (c *Core) Process(port int, fs []frame.Frame, out *Output) {
+	if c.m.Dirty != 0 {
+		dirty := c.m.Dirty
+		c.m.Dirty = 0
+		c.reindex(dirty)
+	}
+	ps := c.batch[:min(len(fs), BatchMax)]
+	for i := range ps {
+		c.parse(port, &fs[i], &ps[i])
+		if ps[i].class == classTCP {
+			c.keys(&ps[i])
+		}
+	}
+	c.touchCAM(ps)
+	version := c.lookup(ps)
+	c.touchPages(ps)
+	for i := range ps {
+		p := &ps[i]
+		switch p.class {
+		case classPunted:
+			c.exception(p, 0)
+		case classTCP:
+			if v := c.camVersion(); v != version {
+				c.look(p)
+			}
+			c.act(p, out)
+		}
+	}
+	c.publish(ps)
+}
+
+// keys finds the indexes that take part in the keys and hashes the keys.
+func (c *Core) keys(p *packet) {
+	kind := uint32(p.kind)
+	control := regs.CamWordControlValidMask | kind<<regs.CamWordControlKindShift | protocolTCP<<regs.CamWordControlProtocolShift | p.vlan<<regs.CamWordControlVlanShift
+	p.vip = c.findVIP(kind, &p.dst)
+	if p.vip >= 0 {
+		p.key[ClientSide] = cam.Key{Control: control, Ports: p.sport | p.dport<<16, Index: uint32(p.vip), Addr: p.src}
+		p.hash[ClientSide] = c.cams[ClientSide].Hash(&p.key[ClientSide])
+	}
+	p.server = c.findServer(kind, &p.src, p.sport)
+	if p.server >= 0 {
+		p.key[ServerSide] = cam.Key{Control: control, Ports: p.dport, Index: uint32(p.server), Addr: p.dst}
+		p.hash[ServerSide] = c.cams[ServerSide].Hash(&p.key[ServerSide])
+	}
+}
+
+func (c *Core) touchCAM(ps []packet) {
+	var t uint32
+	for i := range ps {
+		p := &ps[i]
+		if p.class != classTCP {
+			continue
+		}
+		if p.vip >= 0 {
+			t += c.cams[ClientSide].Touch(p.hash[ClientSide])
+		} else if p.server >= 0 {
+			t += c.cams[ServerSide].Touch(p.hash[ServerSide])
+		}
+	}
+	c.touched += t
+}
+
+func (c *Core) lookup(ps []packet) (version uint32) {
+	for i := range ps {
+		if ps[i].class == classTCP {
+			c.look(&ps[i])
+		}
+	}
+	return c.camVersion()
+}
+
+// look finds the connection of a segment. A frame that hits both CAMs is the client side's.
+func (c *Core) look(p *packet) {
+	p.hit = false
+	if p.vip >= 0 {
+		if p.handle, p.legB, p.hit = c.cams[ClientSide].Lookup(&p.key[ClientSide], p.hash[ClientSide]); p.hit {
+			p.side = ClientSide
+			return
+		}
+	}
+	if p.server >= 0 {
+		if p.handle, p.legB, p.hit = c.cams[ServerSide].Lookup(&p.key[ServerSide], p.hash[ServerSide]); p.hit {
+			p.side = ServerSide
+			return
+		}
+	}
+	p.side = ClientSide
+	if p.vip < 0 {
+		p.side = ServerSide
+	}
+}
+
+func (c *Core) camVersion() uint32 {
+	return c.cams[ClientSide].Version() + c.cams[ServerSide].Version()
+}
+
+// touchPages loads one word of each line that a translated packet needs.
+func (c *Core) touchPages(ps []packet) {
+	var t uint32
+	for i := range ps {
+		p := &ps[i]
+		if p.class == classTCP && p.hit {
+			w := c.m.Page(p.handle & handleMask)
+			t += w[regs.PageControl] + w[regs.PageAIndex]
+		}
+	}
+	c.touched += t
+}
+
+// handleMask selects n of a handle.
+const handleMask = regs.CamWordHandleNMask
+
+// act carries out the state table's row for one segment.
+func (c *Core) act(p *packet, out *Output) {
+	var w *page
+	state := Free
+	if p.hit {
+		w = c.page(p.handle & handleMask)
+		state = State(regs.PageControlState(w[regs.PageControl]))
+		if regs.PageControlGeneration(w[regs.PageControl]) != p.handle>>20 || regs.PageControlValid(w[regs.PageControl]) == 0 {
+			// The CAM entry outlived its page: only possible when the host stored into the window.
+			p.hit, w, state = false, nil, Free
+		}
+	}
+	row := &table[state][p.side][p.segment]
+	switch row.Verdict {
+	case VerdictTranslate, VerdictTranslateFIN, VerdictTranslateRST:
+		c.forward(p, w, row.Verdict, out)
+	case VerdictException:
+		c.exception(p, p.connection())
+	case VerdictOpen:
+		if p.hit { // the host took a page for this key
+			c.exception(p, p.connection())
+			return
+		}
+		c.open(p, out)
+	case VerdictSynAgain:
+		c.synAgain(p, w, out)
+	case VerdictEstablish:
+		c.establish(p, w, out)
+	case VerdictProbe:
+		c.probe(p, w, out)
+	case VerdictHold:
+		c.hold(p, w, out)
+	case VerdictAppend:
+		c.appendHeld(p, w, out)
+	case VerdictClientGone:
+		c.clientGone(p, w, out)
+	case VerdictClientReset:
+		c.clientReset(p, w, out)
+	case VerdictServerSynAck:
+		c.serverSynAck(p, w, out)
+	case VerdictServerRefused:
+		c.serverRefused(p, w, out)
+	case VerdictServerStale:
+		c.serverStale(p, w, out)
+	case VerdictServerAckAgain:
+		c.count(row.Counter)
+		c.serverAckAgain(p, w, out)
+	case VerdictReopen:
+		c.reopen(p, w, out)
+	default:
+		c.count(row.Counter)
+	}
+}
+
+// connection is the handle of the connection a segment belongs to, zero where it has none.
+func (p *packet) connection() uint32 {
+	if p.hit {
+		return p.handle
+	}
+	return 0
+}
+
+// publish adds the batch's classes and CAM results to the counters.
+func (c *Core) publish(ps []packet) {
+	var syn, request, ordinary, hits, misses [sides]uint64
+	for i := range ps {
+		p := &ps[i]
+		if p.class != classTCP {
+			continue
+		}
+		if p.hit {
+			hits[p.side]++
+		} else {
+			misses[p.side]++
+		}
+		switch port := p.port & 1; {
+		case p.given: // counted as an exception
+		case p.request:
+			request[port]++
+		case p.hit:
+			ordinary[port]++
+		default:
+			syn[port]++
+		}
+	}
+	for i := range sides {
+		c.add(regs.ParserClassSyn+regs.Reg(i)*regs.ParserStride, syn[i])
+		c.add(regs.ParserClassRequest+regs.Reg(i)*regs.ParserStride, request[i])
+		c.add(regs.ParserClassOrdinary+regs.Reg(i)*regs.ParserStride, ordinary[i])
+		c.add(regs.CamHits+regs.Reg(i)*regs.CamStride, hits[i])
+		c.add(regs.CamMisses+regs.Reg(i)*regs.CamStride, misses[i])
+	}
+	c.add(regs.PmuTranslatedClient, c.transmitted[ClientSide])
+	c.add(regs.PmuTranslatedServer, c.transmitted[ServerSide])
+	c.add(regs.PmuCarries, c.carries)
+	c.add(regs.PmuSackBlocks, c.sackBlocks)
+	c.add(regs.PmuTimestamps, c.timestamps)
+	c.transmitted, c.carries, c.sackBlocks, c.timestamps = [sides]uint64{}, 0, 0, 0
+}
+
+func (c *Core) add(r regs.Reg, n uint64) {
+	if n != 0 {
+		c.r.Add64(r, n)
+	}
+}
+
+func (c *Core) count(r regs.Reg) { c.r.Add64(r, 1) }
+
+// page is the words of one SSRAM page.
+type page = [regs.PageWords]uint32
+
+func (c *Core) page(n uint32) *page { return (*page)(c.m.Page(n)) }
+
+// exception hands a frame to the host. handle is zero where no connection is concerned.
+func (c *Core) exception(p *packet, handle uint32) {
+	p.given = true
+	c.r.Add64(regs.ParserClassException+regs.Reg(p.port)*regs.ParserStride, 1)
+	if p.class == classTCP && p.reason == 0 {
+		p.reason = reasonNoMatch
+	}
+	counter := exceptionCounters[p.reason]
+	if counter != 0 {
+		c.r.Add64(counter+regs.Reg(p.port)*regs.ParserStride, 1)
+	}
+	e := &c.given
+	*e = regs.ExceptionEntry{
+		ControlType: regs.ExceptionControlTypeFrame, ControlPort: uint32(p.port), Tick: c.tick,
+		HandleN: handle & handleMask, HandleGeneration: handle >> 20, ReasonReason: uint32(p.reason), ReasonSide: uint32(p.side),
+	}
+	if p.class == classTCP && p.vip >= 0 {
+		e.ReasonMissVip = 1
+	}
+	if handle != 0 {
+		w := c.page(handle & handleMask)
+		e.ReasonState = regs.PageControlState(w[regs.PageControl])
+		e.IndexService = regs.PageIndexService(w[regs.PageIndex])
+		e.IndexServer = regs.PageAIndexServer(w[regs.PageAIndex])
+	}
+	if p.f.Offload != (frame.Offload{}) && c.cut != nil {
+		c.cut(p.f, e)
+	} else {
+		c.host.Exception(p.b, e)
+	}
+	p.reason = 0
+}
+
+var exceptionCounters = [16]regs.Reg{
+	reasonNotIP: regs.ParserExceptionNotIp, reasonICMP: regs.ParserExceptionIcmp, reasonFragment: regs.ParserExceptionFragment,
+	reasonOption: regs.ParserExceptionOption, reasonProtocol: regs.ParserExceptionProtocol, reasonVLAN: regs.ParserExceptionVlan,
+	reasonTTL: regs.ParserExceptionTtl, reasonNoMatch: regs.ParserExceptionNoMatch,
+}

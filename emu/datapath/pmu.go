@@ -1,0 +1,423 @@
+package datapath
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"splicenic/emu/frame"
+	"splicenic/regs"
+)
+
+// legWords is how many words leg set B lies behind leg set A.
+const legWords = regs.PageBIndex - regs.PageAIndex
+
+// minusOne is −1 in one's complement: 2^32 is congruent to one, so a carry out of a 32-bit addition takes one away.
+const minusOne = 0xfffe
+
+// differences computes the ready checksum differences of leg set A: addresses, ports and both deltas.
+func (c *Core) differences(w *page) uint32 {
+	s := c.server(regs.PageAIndexServer(w[regs.PageAIndex]))
+	vip, server := c.vip(regs.PageIndexVip(w[regs.PageIndex])), address(s[regs.ServerAddress:])
+	client := sumAddress(&vip) + frame.Word(w[regs.PagePorts])
+	leg := sumAddress(&server) + uint64(regs.ServerControlPort(s[regs.ServerControl])) + uint64(regs.PageALocalPort(w[regs.PageALocal]))
+	dc, ds := w[regs.PageADeltaClient], w[regs.PageADeltaServer]
+	toServer := frame.Fold(uint64(frame.Difference(client, leg)) + frame.Word(dc) + frame.Word(-ds))
+	toClient := frame.Fold(uint64(frame.Difference(leg, client)) + frame.Word(ds) + frame.Word(-dc))
+	return uint32(toServer) | uint32(toClient)<<regs.PageAChecksumServerShift
+}
+
+func sumAddress(a *address) uint64 {
+	return frame.Word(a[0]) + frame.Word(a[1]) + frame.Word(a[2]) + frame.Word(a[3])
+}
+
+// forward translates a segment of a spliced connection and passes it on.
+func (c *Core) forward(p *packet, w *page, v Verdict, out *Output) {
+	ttl := p.b[p.ip+8]
+	if p.kind == kindIPv6 {
+		ttl = p.b[p.ip+7]
+	}
+	if ttl <= 1 {
+		p.reason = reasonTTL
+		c.exception(p, p.handle)
+		return
+	}
+	if p.side == ClientSide {
+		c.toServer(p, w, v, out)
+		return
+	}
+	c.toClient(p, w, v, out)
+}
+
+// rewrite is what the two directions share: where the new values of a segment come from.
+type rewrite struct {
+	addSeq, addAck uint32 // added to seq, ack and SACK edges
+	addVal, addEcr uint32 // added to TSval and TSecr
+	difference     uint64 // ready checksum difference
+	shift          int32  // of the window field, left is positive
+	sack           bool
+	timestamps     bool
+	dropSACK       bool   // SACK blocks concern held bytes
+	setAck         bool   // ack is not translated but set
+	ack            uint32 // the value it is set to
+	less           uint32 // taken off the window field before it is shifted
+}
+
+func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
+	control := ld(w, regs.PageControl)
+	end := p.seq + p.length
+	if p.flags&(flagFIN|flagSYN) != 0 {
+		end++
+	}
+	if control&regs.PageControlHeldMask != 0 && !c.aboveHeld(p, w, end, out) {
+		return
+	}
+	leg := 0
+	if control&regs.PageControlLegBMask != 0 && int32(p.seq-ld(w, regs.PageBoundaryClient)) >= 0 {
+		leg = legWords
+	}
+	scale := ld(w, regs.PageAScale+leg)
+	if scale&regs.PageAScaleArmedMask == 0 {
+		c.count(regs.ConnectionDropState)
+		return
+	}
+	s := c.server(regs.PageAIndexServer(ld(w, regs.PageAIndex+leg)))
+	hop := c.hop(s)
+	if hop == nil || hop[regs.NextHopControl]&regs.NextHopControlResolvedMask == 0 {
+		c.count(regs.ConnectionDropNextHop)
+		return
+	}
+	x := rewrite{
+		addSeq: ld(w, regs.PageADeltaClient+leg), addAck: -ld(w, regs.PageADeltaServer+leg),
+		difference: uint64(regs.PageAChecksumClient(ld(w, regs.PageAChecksum+leg))),
+		shift:      int32(regs.PageAScaleClient(scale)<<27) >> 27,
+		sack:       scale&regs.PageAScaleSackMask != 0, timestamps: scale&regs.PageAScaleTimestampsMask != 0,
+	}
+	if x.timestamps {
+		x.addVal, x.addEcr = ld(w, regs.PageATimestampClient+leg), -ld(w, regs.PageATimestampServer+leg)
+	}
+	c.translate(p, &x)
+	t := p.b[p.tcp:]
+	binary.BigEndian.PutUint16(t[2:], uint16(regs.ServerControlPort(s[regs.ServerControl])))
+	if p.kind == kindIPv6 {
+		store6(p.b[p.ip+24:], (*address)(s[regs.ServerAddress:]))
+		p.b[p.ip+7]--
+	} else {
+		binary.BigEndian.PutUint32(p.b[p.ip+16:], s[regs.ServerAddress])
+		c.finishIPv4(p)
+	}
+	if p.f.Offload.GSOType != frame.GSONone {
+		c.finishOffload(p, regs.PageALocalMss(ld(w, regs.PageALocal+leg)))
+	}
+
+	c.tally(p, w, regs.PagePacketsClient, regs.PageBytesClient)
+	if high := ld(w, regs.PageASeqClient+leg); int32(end-high) > 0 && p.flags&(flagSYN|flagRST) == 0 {
+		st(w, regs.PageASeqClient+leg, end)
+	}
+	if p.flags&flagACK != 0 {
+		if high := ld(w, regs.PageAAckClient+leg); int32(p.ack-high) > 0 {
+			st(w, regs.PageAAckClient+leg, p.ack)
+		}
+	}
+	c.transmitted[ClientSide] += 1
+	h := hop[regs.NextHopControl]
+	c.emit(p, regs.NextHopControlPort(h), regs.NextHopControlTagged(h) != 0, regs.NextHopControlVlan(h), hop[regs.NextHopMacLo], regs.NextHopMacHiAddress(hop[regs.NextHopMacHi]), out)
+	c.closing(p, w, v, control, end)
+}
+
+func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
+	control := ld(w, regs.PageControl)
+	leg := 0
+	if p.legB {
+		leg = legWords
+	}
+	scale := ld(w, regs.PageAScale+leg)
+	if scale&regs.PageAScaleArmedMask == 0 {
+		c.count(regs.ConnectionDropState)
+		return
+	}
+	x := rewrite{
+		addSeq: ld(w, regs.PageADeltaServer+leg), addAck: -ld(w, regs.PageADeltaClient+leg),
+		difference: uint64(regs.PageAChecksumServer(ld(w, regs.PageAChecksum+leg))),
+		shift:      int32(regs.PageAScaleServer(scale)<<27) >> 27,
+		sack:       scale&regs.PageAScaleSackMask != 0, timestamps: scale&regs.PageAScaleTimestampsMask != 0,
+	}
+	ack := p.ack + x.addAck
+	if control&regs.PageControlHeldMask != 0 && p.flags&flagACK != 0 {
+		switch {
+		case c.heldAcked(p, w, ack, out):
+			control &^= regs.PageControlHeldMask
+		case p.segment == ACK:
+			c.count(regs.ConnectionDropHeldAck)
+			return
+		default:
+			held := ld(w, regs.PageHeldBoundary)
+			x.setAck, x.ack, x.dropSACK, x.less = true, held, true, windowBelow(held-ack, scale)
+			ack = held
+		}
+	}
+	if x.timestamps {
+		x.addVal, x.addEcr = ld(w, regs.PageATimestampServer+leg), -ld(w, regs.PageATimestampClient+leg)
+	}
+	seq := p.seq + x.addSeq
+	c.translate(p, &x)
+	t := p.b[p.tcp:]
+	binary.BigEndian.PutUint16(t, uint16(regs.PagePortsVip(ld(w, regs.PagePorts))))
+	vip := regs.PageIndexVip(ld(w, regs.PageIndex))
+	if p.kind == kindIPv6 {
+		store6(p.b[p.ip+8:], (*address)(c.m.Vip[vip*vipWords+regs.AddressAddress:]))
+		p.b[p.ip+7]--
+	} else {
+		binary.BigEndian.PutUint32(p.b[p.ip+12:], c.m.Vip[vip*vipWords+regs.AddressAddress])
+		c.finishIPv4(p)
+	}
+	if p.f.Offload.GSOType != frame.GSONone {
+		c.finishOffload(p, regs.PageOfferMss(ld(w, regs.PageOffer)))
+	}
+
+	end := seq + p.length
+	if p.flags&(flagFIN|flagSYN) != 0 {
+		end++
+	}
+	c.tally(p, w, regs.PagePacketsServer, regs.PageBytesServer)
+	if high := ld(w, regs.PageASeqServer+leg); int32(end-high) > 0 && p.flags&(flagSYN|flagRST) == 0 {
+		st(w, regs.PageASeqServer+leg, end)
+	}
+	if p.flags&flagACK != 0 && !x.setAck {
+		if high := ld(w, regs.PageAAckServer+leg); int32(ack-high) > 0 {
+			st(w, regs.PageAAckServer+leg, ack)
+		}
+	}
+	c.transmitted[ServerSide] += 1
+	link := ld(w, regs.PageClientLink)
+	c.emit(p, regs.PageControlPort(control), link&regs.PageClientLinkTaggedMask != 0, regs.PageClientLinkVlan(link), ld(w, regs.PageClientMacLo), regs.PageClientMacHiAddress(ld(w, regs.PageClientMacHi)), out)
+	p.seq, p.ack = seq, ack
+	c.closing(p, w, v, control, end)
+}
+
+// tally notes a translated segment in the timer mark and the page's counters. The one in 4 GiB that carries into the
+// upper byte counters leaves the mark as the segment before it set it, so that no packet writes more than eight words.
+func (c *Core) tally(p *packet, w *page, packets, bytes int) {
+	st(w, packets, ld(w, packets)+p.segs)
+	if p.length == 0 || !c.addBytes(w, bytes, p.length) {
+		st(w, regs.PageLastSeen, c.tick)
+	}
+}
+
+// aboveHeld says whether a client segment may pass while bytes below H are held. What lies wholly below is answered
+// with an ACK; what crosses H waits for the server to reach H.
+func (c *Core) aboveHeld(p *packet, w *page, end uint32, out *Output) bool {
+	held := ld(w, regs.PageHeldBoundary)
+	if int32(p.seq-held) >= 0 {
+		return true
+	}
+	if p.flags&flagACK != 0 && p.segment != RST {
+		st(w, regs.PageAWindow, regs.SetPageAWindowClient(ld(w, regs.PageAWindow), p.window()))
+	}
+	if int32(end-held) > 0 {
+		c.count(regs.ConnectionDropStraddlesHeld)
+		return false
+	}
+	c.count(regs.ConnectionDropBelowHeld)
+	c.ackClient(w, out)
+	return false
+}
+
+// translate rewrites the TCP header: seq, ack, window, options, and the checksum by difference. Ports and addresses,
+// whose share is in the ready difference, are the caller's.
+func (c *Core) translate(p *packet, x *rewrite) {
+	t := p.b[p.tcp:p.payload:p.payload]
+	d := x.difference
+	var carries uint64
+
+	seq, carry := bits.Add32(p.seq, x.addSeq, 0)
+	binary.BigEndian.PutUint32(t[4:], seq)
+	carries += uint64(carry)
+
+	switch {
+	case p.flags&flagACK == 0: // the ready difference counts on an acknowledgement
+		d += uint64(^frame.Fold(frame.Word(x.addAck)))
+	case x.setAck:
+		binary.BigEndian.PutUint32(t[8:], x.ack)
+		d += uint64(^frame.Fold(frame.Word(x.addAck))) + uint64(frame.Difference(frame.Word(p.ack), frame.Word(x.ack)))
+	default:
+		ack, carry := bits.Add32(p.ack, x.addAck, 0)
+		binary.BigEndian.PutUint32(t[8:], ack)
+		carries += uint64(carry)
+	}
+	if x.shift|int32(x.less) != 0 && p.flags&flagSYN == 0 {
+		d += c.rescale(t, x.shift, x.less)
+	}
+	if len(t) > 20 {
+		od, oc := c.translateOptions(t, x)
+		d += od
+		carries += oc
+	}
+	d += carries * minusOne
+	if carries != 0 {
+		c.carries += carries
+	}
+	if p.f.Offload.GSOType == frame.GSONone {
+		binary.BigEndian.PutUint16(t[16:], frame.Update(binary.BigEndian.Uint16(t[16:]), d))
+	}
+}
+
+// rescale takes less off the window field, shifts it and returns the checksum's difference.
+func (c *Core) rescale(t []byte, shift int32, less uint32) uint64 {
+	old := uint32(binary.BigEndian.Uint16(t[14:]))
+	left := old - min(old, less)
+	v := shiftWindow(left, shift)
+	switch {
+	case shift > 0 && left<<shift > 0xffff:
+		c.count(regs.PmuWindowClamped)
+	case shift < 0 && v<<-shift != left:
+		c.count(regs.PmuWindowRounded)
+	}
+	binary.BigEndian.PutUint16(t[14:], uint16(v))
+	return uint64(frame.Difference(uint64(old), uint64(v)))
+}
+
+// windowBelow is how much of a server's window field the held bytes take that it has not acknowledged: an
+// acknowledgement of H in place of a smaller one must not move the window's right edge.
+func windowBelow(bytes, scale uint32) uint32 {
+	shift := regs.PageAScaleServerWscale(scale)
+	return (bytes + 1<<shift - 1) >> shift
+}
+
+// shiftWindow rescales a window field exactly where it can: a left shift clamps at 65,535, a right shift rounds up, so
+// that a window that is not zero stays so.
+func shiftWindow(v uint32, shift int32) uint32 {
+	if shift >= 0 {
+		return min(v<<shift, 0xffff)
+	}
+	return (v + 1<<-shift - 1) >> -shift
+}
+
+// translateOptions shifts timestamps and SACK edges. It returns the checksum's difference and the carries to take off.
+func (c *Core) translateOptions(t []byte, x *rewrite) (d, carries uint64) {
+	if len(t) == 32 && binary.BigEndian.Uint32(t[20:]) == 0x0101080a { // the common layout: NOP, NOP, timestamps
+		if x.timestamps {
+			d, carries = shiftTimestamps(t, 24, x)
+			c.timestamps++
+		}
+		return d, carries
+	}
+	for at := 20; at < len(t) && t[at] != 0; {
+		if t[at] == 1 {
+			at++
+			continue
+		}
+		if at+1 >= len(t) {
+			return d, carries
+		}
+		n := int(t[at+1])
+		if n < 2 || at+n > len(t) {
+			return d, carries
+		}
+		var od, oc uint64
+		switch {
+		case t[at] == 8 && n == 10 && x.timestamps:
+			od, oc = shiftTimestamps(t, at+2, x)
+			c.timestamps++
+		case t[at] == 5 && (!x.sack || x.dropSACK):
+			od = removeOption(t, at, n)
+			c.count(regs.PmuSackRemoved)
+		case t[at] == 5 && n >= 10 && n <= 34 && n%8 == 2:
+			for edge := at + 2; edge < at+n; edge += 4 {
+				ed, ec := shift32(t, edge, x.addAck)
+				od, oc = od+ed, oc+ec
+			}
+			c.sackBlocks += uint64(n-2) / 8
+		}
+		d, carries = d+od, carries+oc
+		at += n
+	}
+	return d, carries
+}
+
+func shiftTimestamps(t []byte, at int, x *rewrite) (d, carries uint64) {
+	d, carries = shift32(t, at, x.addVal)
+	if binary.BigEndian.Uint32(t[at+4:]) == 0 { // no echo: there is nothing to translate (RFC 7323, 3.2)
+		return d, carries
+	}
+	ed, ec := shift32(t, at+4, x.addEcr)
+	return d + ed, carries + ec
+}
+
+// shift32 adds to a 32-bit number of a header. At an odd offset its bytes count swapped in the checksum, and so does the
+// one of a carry.
+func shift32(t []byte, at int, add uint32) (d, carries uint64) {
+	v, carry := bits.Add32(binary.BigEndian.Uint32(t[at:]), add, 0)
+	binary.BigEndian.PutUint32(t[at:], v)
+	if at&1 == 0 {
+		return frame.Word(add), uint64(carry)
+	}
+	s := frame.Fold(frame.Word(add) + uint64(carry)*minusOne)
+	return uint64(bits.ReverseBytes16(s)), 0
+}
+
+// removeOption turns an option into NOPs.
+func removeOption(t []byte, at, n int) uint64 {
+	before := frame.Sum(t[at&^1:min((at+n+1)&^1, len(t))], 0)
+	for i := range n {
+		t[at+i] = 1
+	}
+	return uint64(frame.Difference(before, frame.Sum(t[at&^1:min((at+n+1)&^1, len(t))], 0)))
+}
+
+// finishIPv4 takes one hop off and completes the header checksum after an address changed.
+func (c *Core) finishIPv4(p *packet) {
+	ip := p.b[p.ip : p.ip+20 : p.ip+20]
+	ip[8]--
+	ip[10], ip[11] = 0, 0
+	binary.BigEndian.PutUint16(ip[10:], ^frame.Fold(frame.Sum(ip, 0)))
+}
+
+// finishOffload completes a coalesced frame: its field holds the sum of the pseudo-header, and its segments must fit
+// the MSS of the end they go to.
+func (c *Core) finishOffload(p *packet, mss uint32) {
+	o := &p.f.Offload
+	n := int(p.end - p.tcp)
+	pseudo := uint64(0)
+	if p.kind == kindIPv6 {
+		pseudo = frame.Pseudo6(p.b[p.ip:], protocolTCP, n)
+	} else {
+		pseudo = frame.Pseudo4(p.b[p.ip:], protocolTCP, n)
+	}
+	binary.BigEndian.PutUint16(p.b[p.tcp+16:], frame.Fold(pseudo))
+	if room := mss - (p.payload - p.tcp - 20); uint32(o.GSOSize) > room && int32(room) > 0 {
+		o.GSOSize = uint16(room)
+	}
+}
+
+// emit writes the link header and queues the frame, cut to its IP length.
+func (c *Core) emit(p *packet, port uint32, tagged bool, vlan, macLo, macHi uint32, out *Output) {
+	f := p.f
+	f.End = f.Start + p.end
+	if tagged != p.tagged {
+		d := uint32(4)
+		if tagged {
+			f.Start -= 4
+		} else {
+			f.Start += 4
+			d = -d
+		}
+		f.Offload.HdrLen += uint16(d)
+		f.Offload.CsumStart += uint16(d)
+	}
+	if f.Offload.GSOType == frame.GSONone {
+		f.Offload = frame.Offload{} // its sum is whole
+	}
+	b := f.Bytes()
+	putMAC(b, macHi, macLo)
+	lo, hi := c.mac(port)
+	putMAC(b[6:], hi, lo)
+	if tagged {
+		if !p.tagged {
+			binary.BigEndian.PutUint16(b[12:], etherVLAN)
+			binary.BigEndian.PutUint16(b[14:], uint16(vlan))
+		} else {
+			b[14], b[15] = b[14]&0xf0|byte(vlan>>8), byte(vlan)
+		}
+	}
+	c.send(f, port, out)
+}

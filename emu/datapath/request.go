@@ -1,0 +1,281 @@
+package datapath
+
+import (
+	"splicenic/emu/cam"
+	"splicenic/emu/urltable"
+	"splicenic/regs"
+)
+
+// maxSlotTries bounds how many slots a choice looks at to find an open server.
+const maxSlotTries = 8
+
+// hold puts payload into the head buffer and acknowledges it. When the head is complete the server end begins.
+func (c *Core) hold(p *packet, w *page, out *Output) {
+	p.request = true
+	if w[regs.PageControl]&regs.PageControlWaitingHostMask != 0 {
+		c.count(regs.ConnectionDropWaitingHost)
+		return
+	}
+	if !c.store(p, w, out) {
+		return
+	}
+	n := p.handle & handleMask
+	stored := regs.PageHeadBytes(w[regs.PageHead])
+	if stored == 0 { // a FIN behind bytes that came before the request
+		c.resetClient(w, out)
+		c.abort(n, w, reasonAbortClientGone)
+		return
+	}
+	head := c.head(w)[:stored]
+	end, scanned := urltable.FindEnd(head, int(regs.PageOptionsHeadScan(w[regs.PageOptions])))
+	w[regs.PageOptions] = regs.SetPageOptionsHeadScan(w[regs.PageOptions], uint32(scanned))
+	switch {
+	case !urltable.CanStart(head[0]):
+		c.count(regs.UrlNotHttp)
+		c.waitForHost(p, w, reasonBad)
+	case end > 0:
+		c.count(regs.ConnectionHeadComplete)
+		c.ackClient(w, out)
+		c.decide(p, n, w, head[:end], out)
+	case stored == c.headBytes():
+		c.waitForHost(p, w, reasonHeadLarge)
+	case w[regs.PageClientLink]&regs.PageClientLinkFinClientMask != 0:
+		c.resetClient(w, out)
+		c.abort(n, w, reasonAbortClientGone)
+	default:
+		c.ackClient(w, out)
+	}
+}
+
+func (c *Core) headBytes() uint32 { return regs.HeadBytes }
+
+// store copies what is new of a segment behind what is held. The first accepted byte wins; bytes beyond a gap are not
+// taken. It returns false where the segment brought nothing.
+func (c *Core) store(p *packet, w *page, out *Output) bool {
+	c.seenClient(p, w)
+	next := c.expected(w)
+	skip := next - p.seq
+	fin := p.flags&flagFIN != 0
+	switch {
+	case p.ack != w[regs.PageIsn]+1:
+		c.count(regs.ConnectionDropBadAck)
+		c.ackClient(w, out)
+		return false
+	case int32(skip) < 0:
+		c.count(regs.ConnectionDropOutOfOrder)
+		c.ackClient(w, out)
+		return false
+	case skip > p.length || skip == p.length && !fin || w[regs.PageClientLink]&regs.PageClientLinkFinClientMask != 0:
+		c.count(regs.ConnectionDropDuplicate)
+		c.ackClient(w, out)
+		return false
+	}
+	if w[regs.PageControl]&regs.PageControlHeadMask == 0 && !c.takeHead(w) {
+		return false
+	}
+	stored := regs.PageHeadBytes(w[regs.PageHead])
+	fresh := p.b[p.payload+skip : p.payload+p.length]
+	room := c.headBytes() - stored
+	if uint32(len(fresh)) > room {
+		fresh, fin = fresh[:room], false
+	}
+	if len(fresh) == 0 && !fin {
+		c.count(regs.ConnectionDropNoRoom)
+		return false
+	}
+	copy(c.head(w)[stored:], fresh)
+	w[regs.PageHead] = regs.SetPageHeadBytes(w[regs.PageHead], stored+uint32(len(fresh)))
+	c.addBytes(w, regs.PageBytesClient, uint32(len(fresh)))
+	if fin {
+		w[regs.PageClientLink] |= regs.PageClientLinkFinClientMask
+	}
+	return true
+}
+
+// addBytes adds to one of the two payload counters of a page and says whether that carried into its upper bits.
+func (c *Core) addBytes(w *page, word int, n uint32) (carry bool) {
+	before := ld(w, word)
+	st(w, word, before+n)
+	if before+n >= before {
+		return false
+	}
+	high := ld(w, regs.PageBytesHigh)
+	if word == regs.PageBytesServer {
+		high = regs.SetPageBytesHighServer(high, regs.PageBytesHighServer(high)+1)
+	} else {
+		high = regs.SetPageBytesHighClient(high, regs.PageBytesHighClient(high)+1)
+	}
+	st(w, regs.PageBytesHigh, high)
+	return true
+}
+
+// appendHeld takes payload that arrives between the head's end and the splice, if it fits.
+func (c *Core) appendHeld(p *packet, w *page, out *Output) {
+	if c.store(p, w, out) {
+		c.ackClient(w, out)
+	}
+}
+
+// waitForHost hands the decision to the host. Until its command, or the end of WAIT_HEAD, the client is not answered.
+func (c *Core) waitForHost(p *packet, w *page, reason uint8) {
+	w[regs.PageControl] |= regs.PageControlWaitingHostMask
+	p.reason = reason
+	c.exception(p, handleOf(p.handle&handleMask, w))
+}
+
+// decide matches the head, chooses the server and sends it a SYN.
+func (c *Core) decide(p *packet, n uint32, w *page, head []byte, out *Output) {
+	bank := c.bank()
+	inUse := regs.TableInUse + regs.Reg(bank)*regs.TableInUseStride
+	c.r.Set(inUse, c.r.Get(inUse)+1)
+	group, reason := c.match(w, bank, head)
+	c.r.Set(inUse, c.r.Get(inUse)-1)
+	if reason != 0 {
+		c.waitForHost(p, w, reason)
+		return
+	}
+	w[regs.PageChoice] = group | regs.TableBankGeneration(c.r.Get(regs.TableBank))<<regs.PageChoiceGenerationShift
+	server, ok := c.pick(group, bank, uint32(p.kind))
+	if !ok {
+		c.waitForHost(p, w, reasonNoServer)
+		return
+	}
+	c.startServer(n, w, server, out)
+}
+
+// match runs the URL table over a head, in the bank in force. reason is not zero where the host has to decide.
+func (c *Core) match(w *page, bank uint32, head []byte) (group uint32, reason uint8) {
+	s := c.service(regs.PageIndexService(w[regs.PageIndex]))
+	c.count(regs.UrlLookups)
+	switch urltable.ParseHead(head, &c.request) {
+	case urltable.OK:
+	case urltable.TooDeep:
+		c.count(regs.UrlTooDeep)
+		return 0, reasonBad
+	case urltable.NotHTTP:
+		c.count(regs.UrlNotHttp)
+		return 0, reasonBad
+	default:
+		c.count(regs.UrlMalformed)
+		return 0, reasonBad
+	}
+	if rule, ok := urltable.Match(c.m.Url[bank], s[regs.ServiceUrlRoot], &c.request); ok && rule < c.m.Geometry.Rules {
+		r := c.m.Rule[bank][rule*regs.RuleWords : (rule+1)*regs.RuleWords]
+		if regs.RuleControlValid(r[regs.RuleControl]) != 0 {
+			c.count(regs.UrlMatched)
+			hits := c.m.RuleCounter[rule*regs.RuleCounterWords : (rule+1)*regs.RuleCounterWords]
+			if hits[regs.RuleCounterHitsLo]++; hits[regs.RuleCounterHitsLo] == 0 {
+				hits[regs.RuleCounterHitsHi]++
+			}
+			w[regs.PageRule] = rule + 1
+			return regs.RuleControlGroup(r[regs.RuleControl]), 0
+		}
+	}
+	if regs.ServiceControlHasDefault(s[regs.ServiceControl]) == 0 {
+		c.count(regs.UrlNoMatch)
+		return 0, reasonNoRule
+	}
+	c.count(regs.UrlDefaulted)
+	return regs.ServiceDefaultGroup(s[regs.ServiceDefault]), 0
+}
+
+// pick walks the slot table of a group. A slot whose server is closed or unreachable is passed over.
+func (c *Core) pick(group, bank, kind uint32) (server uint32, ok bool) {
+	if group >= c.m.Geometry.Groups || regs.GroupControlValid(c.m.Group[bank][group*regs.GroupWords+regs.GroupControl]) == 0 {
+		return 0, false
+	}
+	state := c.m.GroupState[group*regs.GroupStateWords : (group+1)*regs.GroupStateWords]
+	selector := state[regs.GroupStateSelector]
+	count := regs.GroupStateSelectorCountA(selector)
+	area := regs.GroupStateSelectorArea(selector)
+	if area != 0 {
+		count = regs.GroupStateSelectorCountB(selector)
+	}
+	slots := c.m.Geometry.Slots
+	if count == 0 || count > slots {
+		return 0, false
+	}
+	at := (2*group + area) * slots
+	cursor := state[regs.GroupStateCursor]
+	for range maxSlotTries {
+		if cursor >= count {
+			cursor = 0
+		}
+		w := c.m.Slot[at+cursor]
+		cursor++
+		i := regs.SlotSlotServer(w)
+		if regs.SlotSlotValid(w) == 0 || i >= c.m.Geometry.Servers {
+			continue
+		}
+		s := c.server(i)
+		ctl := s[regs.ServerControl]
+		if regs.ServerControlValid(ctl) == 0 || regs.ServerControlClosed(ctl) != 0 || regs.ServerControlKind(ctl) != kind ||
+			regs.ServerControlMethod(ctl) != regs.ServerControlMethodNat {
+			continue
+		}
+		hop := c.hop(s)
+		if hop == nil || regs.NextHopControlValid(hop[regs.NextHopControl]) == 0 || regs.NextHopControlResolved(hop[regs.NextHopControl]) == 0 {
+			continue
+		}
+		state[regs.GroupStateCursor] = cursor
+		state[regs.GroupStatePicked]++
+		return i, true
+	}
+	state[regs.GroupStateCursor] = cursor
+	return 0, false
+}
+
+// startServer writes leg set A, enters the server-side key and sends our SYN. With NAT the server sees the client's own
+// address, port and sequence number, so the forward delta is zero.
+func (c *Core) startServer(n uint32, w *page, server uint32, out *Output) {
+	s := c.server(server)
+	hop := c.hop(s)
+	w[regs.PageAIndex] = server
+	w[regs.PageALocal] = regs.PagePortsClient(w[regs.PagePorts])
+	w[regs.PageAIsn] = w[regs.PageClientIsn]
+	scale := uint32(0)
+	if regs.NextHopControlTagged(hop[regs.NextHopControl]) != 0 {
+		scale = regs.SetPageAScaleVlan(0, regs.NextHopControlVlan(hop[regs.NextHopControl]))
+	}
+	w[regs.PageAScale] = scale
+	w[regs.PageControl] = regs.SetPageControlServerPort(w[regs.PageControl], regs.NextHopControlPort(hop[regs.NextHopControl]))
+	state := c.serverState(w)
+	k, h := c.serverKey(w)
+	result := c.cams[ServerSide].Insert(&k, h, handleOf(n, w), false)
+	if result == cam.Exists && c.recycleHolder(&k, h) {
+		result = c.cams[ServerSide].Insert(&k, h, handleOf(n, w), false)
+	}
+	if result != cam.OK {
+		reason := uint32(reasonAbortKeyExists)
+		if result == cam.Refused {
+			reason = reasonNoCamPlace
+		}
+		c.resetClient(w, out)
+		c.abort(n, w, reason)
+		return
+	}
+	c.setState(w, ServerSyn)
+	state[regs.ServerStateUseCount]++
+	state[regs.ServerStateActive]++
+	if state[regs.ServerStateConnectionsLo]++; state[regs.ServerStateConnectionsLo] == 0 {
+		state[regs.ServerStateConnectionsHi]++
+	}
+	w[regs.PageOptions] = regs.SetPageOptionsRetries(w[regs.PageOptions], 0)
+	c.sendServerSyn(w, out)
+	c.arm(w, c.tick+c.ticks(regs.TimerRetransmit))
+}
+
+// recycleHolder frees the connection in quarantine that has a server-side key.
+func (c *Core) recycleHolder(k *cam.Key, h uint64) bool {
+	handle, _, ok := c.cams[ServerSide].Lookup(k, h)
+	if !ok {
+		return false
+	}
+	old := handle & handleMask
+	ow := c.page(old)
+	if State(regs.PageControlState(ow[regs.PageControl])) != Quarantine || handleOf(old, ow) != handle {
+		return false
+	}
+	c.recycle(old, ow)
+	return true
+}

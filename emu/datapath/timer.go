@@ -1,0 +1,210 @@
+package datapath
+
+import (
+	"math/bits"
+
+	"splicenic/regs"
+)
+
+// Bounds of one call of Scan, so that the pipeline never waits for the table.
+const (
+	scanPages      = 8192 // pages looked at
+	scanQuarantine = 1024 // entries taken off the quarantine list
+	scanRoom       = 2*maxHeldSegments + 4
+)
+
+// Scan does the timer's share of work up to the time of the last Advance: it ends what has rested long enough, and
+// looks at as many pages as a sweep of timer.interval owes. It returns false where it stopped at a bound; the caller
+// transmits and calls again.
+func (c *Core) Scan(out *Output) (done bool) {
+	if !c.scanRested() {
+		return false
+	}
+	pages := uint64(c.m.Geometry.Pages)
+	interval := uint64(max(c.ticks(regs.TimerInterval), 1)) * 1000
+	now, swept := c.r.Get64(regs.TimerNow), c.r.Get64(regs.TimerSwept)
+	owed := pages
+	if now-swept < interval {
+		owed = (now - swept) * pages / interval
+	} else {
+		swept = now - interval // more than a sweep behind: one sweep is enough
+	}
+	cursor := uint64(c.r.Get(regs.TimerCursor))
+	left, looked := owed, 0
+	for left > 0 && looked < scanPages && out.room() >= scanRoom {
+		word := c.live[cursor/64] >> (cursor % 64)
+		if word == 0 { // nothing up to the end of this word
+			skip := min(64-cursor%64, left, pages-cursor)
+			left -= skip
+			cursor = c.advance(cursor+skip, pages)
+			continue
+		}
+		skip := min(uint64(bits.TrailingZeros64(word)), left)
+		left -= skip
+		cursor += skip
+		if left == 0 {
+			break
+		}
+		c.expire(uint32(cursor), out)
+		looked++
+		left--
+		cursor = c.advance(cursor+1, pages)
+	}
+	c.r.Set(regs.TimerCursor, uint32(cursor))
+	c.r.Set64(regs.TimerSwept, swept+(owed-left)*interval/pages)
+	c.add(regs.TimerLookedAt, uint64(looked))
+	return left == 0
+}
+
+func (c *Core) advance(cursor, pages uint64) uint64 {
+	if cursor == pages {
+		c.count(regs.TimerSweeps)
+		return 0
+	}
+	return cursor
+}
+
+// scanRested frees the pages at the head of the quarantine list whose time is over. All rest equally long, so the
+// list is in order of time.
+func (c *Core) scanRested() bool {
+	rest := c.ticks(regs.TimerQuarantine)
+	for range scanQuarantine {
+		if c.r.Get(regs.AmuQuarantined) == 0 {
+			return true
+		}
+		handle := c.m.QuarantineList[c.r.Get(regs.AmuQuarantineHead)]
+		if n := handle & handleMask; n < c.m.Geometry.Pages {
+			w := c.page(n)
+			if handleOf(n, w) == handle && State(regs.PageControlState(w[regs.PageControl])) == Quarantine && c.tick-w[regs.PageOpened] < rest {
+				return true
+			}
+		}
+		c.endOldestQuarantine(false)
+	}
+	return false
+}
+
+// expire looks at one valid page: a deadline that passed is carried out.
+func (c *Core) expire(n uint32, out *Output) {
+	w := c.page(n)
+	control := w[regs.PageControl]
+	switch state := State(regs.PageControlState(control)); state {
+	case SynRcvd:
+		c.expireSynRcvd(n, w, out)
+	case WaitHead:
+		if c.due(w) {
+			c.count(regs.TimerExpired)
+			c.resetClient(w, out)
+			c.abort(n, w, reasonExpiredWaitHead)
+		}
+	case ServerSyn:
+		c.expireServerSyn(n, w, out)
+	case Spliced, Closing:
+		if control&regs.PageControlHeldMask != 0 && c.due(w) {
+			c.expireHeld(n, w, out)
+			return
+		}
+		idle, reason := c.idle(w), uint32(reasonExpiredIdle)
+		const fins = regs.PageClientLinkFinClientMask | regs.PageClientLinkFinServerMask
+		if state == Closing && w[regs.PageClientLink]&fins == fins {
+			idle, reason = c.ticks(regs.TimerClosing), reasonExpiredClosing
+		}
+		if c.tick-w[regs.PageLastSeen] >= idle {
+			c.count(regs.TimerExpired)
+			c.resetBoth(w, out)
+			c.abort(n, w, reason)
+		}
+	}
+}
+
+func (c *Core) due(w *page) bool {
+	return w[regs.PageControl]&regs.PageControlDeadlineMask != 0 && int32(c.tick-w[regs.PageDeadline]) >= 0
+}
+
+// idle is the idle time-out of the page's service.
+func (c *Core) idle(w *page) uint32 {
+	if t := c.service(regs.PageIndexService(w[regs.PageIndex]))[regs.ServiceIdle]; t != 0 {
+		return t
+	}
+	return c.ticks(regs.TimerIdle)
+}
+
+// again counts one more retransmission of what the page waits for. It returns false where the limit is reached.
+func (c *Core) again(w *page) bool {
+	retries := regs.PageOptionsRetries(w[regs.PageOptions])
+	if retries >= regs.TimerRetransmitLimitTimes(c.r.Get(regs.TimerRetransmitLimit)) {
+		return false
+	}
+	w[regs.PageOptions] = regs.SetPageOptionsRetries(w[regs.PageOptions], retries+1)
+	c.arm(w, c.tick+c.ticks(regs.TimerRetransmit))
+	return true
+}
+
+func (c *Core) expireSynRcvd(n uint32, w *page, out *Output) {
+	if c.tick-w[regs.PageOpened] >= c.ticks(regs.TimerSynRcvd) {
+		c.count(regs.TimerExpired)
+		c.abort(n, w, reasonExpiredSynRcvd)
+		return
+	}
+	if !c.due(w) {
+		return
+	}
+	c.count(regs.TimerExpired)
+	if !c.again(w) {
+		c.abort(n, w, reasonAbortSynAck)
+		return
+	}
+	c.count(regs.TransmitResentSyn + clientEnd)
+	c.sendSynAck(n, w, out)
+}
+
+func (c *Core) expireServerSyn(n uint32, w *page, out *Output) {
+	reason := uint32(0)
+	switch {
+	case c.tick-w[regs.PageOpened] >= c.ticks(regs.TimerServerSyn):
+		reason = reasonExpiredServer
+	case !c.due(w):
+		return
+	case !c.again(w):
+		reason = reasonAbortServerSyn
+	}
+	c.count(regs.TimerExpired)
+	if reason == 0 {
+		c.count(regs.TransmitResentSyn + serverEnd)
+		c.sendServerSyn(w, out)
+		return
+	}
+	c.serverFailed(w)
+	c.resetServer(w, w[regs.PageAIsn]+1, out)
+	c.resetClient(w, out)
+	c.abort(n, w, reason)
+}
+
+// expireHeld sends again what the server has not acknowledged of the held bytes.
+func (c *Core) expireHeld(n uint32, w *page, out *Output) {
+	c.count(regs.TimerExpired)
+	if !c.again(w) {
+		c.serverFailed(w)
+		c.resetBoth(w, out)
+		c.abort(n, w, reasonAbortHeld)
+		return
+	}
+	c.count(regs.TransmitResentHeld + serverEnd)
+	w[regs.PageARto] = regs.SetPageARtoSent(w[regs.PageARto], 0)
+	c.sendHeld(w, 1, out)
+}
+
+// resetBoth ends a spliced connection toward both ends.
+func (c *Core) resetBoth(w *page, out *Output) {
+	c.resetClient(w, out)
+	c.resetArmedServer(w, out)
+}
+
+// resetArmedServer sends the server the RST that it takes for exact: from the highest byte it can have.
+func (c *Core) resetArmedServer(w *page, out *Output) {
+	seq := w[regs.PageASeqClient]
+	if w[regs.PageControl]&regs.PageControlHeldMask != 0 {
+		seq = w[regs.PageAAckServer]
+	}
+	c.resetServer(w, seq+w[regs.PageADeltaClient], out)
+}

@@ -1,0 +1,5 @@
+//go:build !pagewords
+
+package datapath
+
+const countsPageWords = false

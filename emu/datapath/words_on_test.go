@@ -1,0 +1,169 @@
+//go:build pagewords
+
+package datapath
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/gopacket/layers"
+
+	"splicenic/emu/frame"
+	"splicenic/regs"
+)
+
+const countsPageWords = true
+
+// Bounds of what a translated packet touches.
+const (
+	maxLoads  = 24
+	maxStores = 8
+)
+
+func marked(words *[regs.PageWords]bool) (n int) {
+	for _, m := range words {
+		if m {
+			n++
+		}
+	}
+	return n
+}
+
+// TestPageWords holds every mix of direction, family, options and circumstances to the bounds.
+func TestPageWords(t *testing.T) {
+	b := newBench(t, smallGeometry())
+	b.now = time.Hour
+	worlds := []world{world4, world6}
+	worlds[1].vlanServer = 9
+	for i, w := range worlds {
+		b.serve(w, i, regs.ServiceEntry{})
+	}
+	b.push(0)
+	options := map[string][]layers.TCPOption{
+		"none": nil, "timestamps": {optNop, optNop, optTS(7, 8)},
+		"one block":    {optNop, optNop, sackBlocks(1)},
+		"four blocks":  {optNop, optNop, sackBlocks(4)},
+		"three and ts": {optTS(7, 8), optNop, optNop, sackBlocks(3)},
+		"odd offsets":  {optNop, optTS(1, 2), optNop, optNop, optNop, sackBlocks(1), optNop},
+		"unknown":      {{OptionType: 253, OptionLength: 6, OptionData: []byte{1, 2, 3, 4}}},
+	}
+	flags := map[string]uint8{"ACK": flagACK, "FIN": flagACK | flagFIN, "RST": flagRST, "no ACK": flagPSH, "SYN": flagSYN}
+	mostLoads, mostStores, n := 0, 0, 0
+	for i, w := range worlds {
+		for side := range Side(sides) {
+			for fname, fl := range flags {
+				for oname, opts := range options {
+					for bits := range 64 {
+						x := wordsCase{payload: bits&1 != 0, carry: bits&2 != 0, held: bits&4 != 0, otherFIN: bits&8 != 0, gso: bits&16 != 0, legB: bits&32 != 0}
+						if !x.possible(fl, side) {
+							continue
+						}
+						loads, stores := b.countWords(t, i, w, side, fl, opts, x)
+						if loads > maxLoads || stores > maxStores {
+							t.Errorf("%v, side %d, %s, %s, %+v: %d loads and %d stores", w.client, side, fname, oname, x, loads, stores)
+						}
+						mostLoads, mostStores = max(mostLoads, loads), max(mostStores, stores)
+						n++
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d mixes: at most %d words read and %d written", n, mostLoads, mostStores)
+	if n < 1000 || mostLoads < 16 || mostStores < 6 {
+		t.Errorf("%d mixes, %d and %d words: this cannot be all", n, mostLoads, mostStores)
+	}
+}
+
+// wordsCase is what lies in the page rather than in the segment.
+type wordsCase struct{ payload, carry, held, otherFIN, gso, legB bool }
+
+func (x wordsCase) possible(flags uint8, side Side) bool {
+	switch {
+	case x.gso && (!x.payload || flags&(flagSYN|flagRST) != 0 || flags&flagACK == 0):
+		return false
+	case x.carry && !x.payload, x.legB && x.held:
+		return false
+	}
+	return true
+}
+
+func sackBlocks(n int) layers.TCPOption {
+	o := layers.TCPOption{OptionType: layers.TCPOptionKindSACK, OptionLength: uint8(2 + 8*n)}
+	for i := range 2 * n {
+		o.OptionData = append(o.OptionData, u32(uint32(1000+i))...)
+	}
+	return o
+}
+
+// countWords sends one segment of a connection and counts what it touches.
+func (b *bench) countWords(t *testing.T, index int, w world, side Side, flags uint8, opts []layers.TCPOption, x wordsCase) (loads, stores int) {
+	r := rand.New(rand.NewPCG(1, uint64(side)))
+	l := randomLeg(r, index, w)
+	l.client, l.sack, l.timestamps, l.shiftClient, l.shiftServer = w.client, true, true, 3, -3
+	n := b.plantLeg(l)
+	p := b.c.page(n)
+	if x.legB {
+		b.moveToLegB(t, n, p)
+	}
+	if x.carry {
+		p[regs.PageBytesClient], p[regs.PageBytesServer] = ^uint32(0), ^uint32(0)
+	}
+	const fins = regs.PageClientLinkFinClientMask | regs.PageClientLinkFinServerMask
+	if x.otherFIN { // the last ACK ends the connection, which is the management unit's
+		p[regs.PageClientLink] |= fins
+		p[regs.PageFinServer], p[regs.PageFinClient] = 1<<30, 1<<30
+		p[regs.PageControl] = regs.SetPageControlState(p[regs.PageControl], uint32(Closing))
+	}
+	seq, ack := uint32(1000), uint32(2000)
+	p[regs.PageASeqClient], p[regs.PageASeqServer] = seq, seq+l.deltaServer
+	p[regs.PageAAckClient], p[regs.PageAAckServer] = ack-1, ack-1-l.deltaClient
+	if x.held {
+		p[regs.PageHeldBoundary] = seq
+		if side == ServerSide {
+			p[regs.PageHeldBoundary] = ack - l.deltaClient
+		}
+		b.c.takeHead(p)
+		p[regs.PageControl] |= regs.PageControlHeldMask | regs.PageControlDeadlineMask
+	}
+	s := tcp{from: w.client, to: w.vip, sport: l.cport, dport: 80, seq: seq, ack: ack, flags: flags, options: opts, vlan: l.vlanClient, window: 77, srcMAC: clientMAC, dstMAC: portMAC[0]}
+	if side == ServerSide {
+		s.from, s.to, s.sport, s.dport, s.vlan = w.server, w.client, 8080, l.cport, w.vlanServer
+	}
+	if x.payload {
+		s.payload = make([]byte, 600)
+	}
+	raw := buildFrame(t, &s)
+	f := &b.buf[0]
+	f.Start, f.End, f.Offload = frame.Headroom, frame.Headroom+uint32(copy(f.Buf[frame.Headroom:], raw)), frame.Offload{}
+	if x.gso {
+		offload(f, 100)
+	}
+	b.out.Reset()
+	pageLoads, pageStores = [regs.PageWords]bool{}, [regs.PageWords]bool{}
+	b.c.Process(int(side), b.buf[:1], b.out)
+	loads, stores = marked(&pageLoads), marked(&pageStores)
+	if got := b.out.Ports[1-side]; len(got) != 1 || got[0] != f {
+		t.Fatalf("not translated: %+v, flags %#x, side %d", x, flags, side)
+	}
+	if State(regs.PageControlState(p[regs.PageControl])) == Quarantine {
+		b.c.recycle(n, p)
+	} else {
+		b.c.free(n, p)
+	}
+	return loads, stores
+}
+
+// moveToLegB makes leg set B the one in force in both directions.
+func (b *bench) moveToLegB(t *testing.T, n uint32, p *page) {
+	t.Helper()
+	copy(p[regs.PageBIndex:regs.PageBIndex+legWords], p[regs.PageAIndex:])
+	p[regs.PageControl] |= regs.PageControlLegBMask
+	p[regs.PageBoundaryClient] = 10
+	k, h := b.c.serverKey(p)
+	b.c.cams[ServerSide].Erase(&k, h)
+	if b.c.cams[ServerSide].Insert(&k, h, handleOf(n, p), true) != 0 {
+		t.Fatal("insert of leg B")
+	}
+}

@@ -1,0 +1,83 @@
+package hostif
+
+import "splicenic/regs"
+
+// Exception gives the host a frame: the bytes go to the slot's buffer, what does not fit is cut off and counted. Phase,
+// length, sequence number, address and tick are filled in here.
+func (h *Interface) Exception(frame []byte, e *regs.ExceptionEntry) {
+	r := &h.ring[regs.RingException]
+	var ok bool
+	if e.Sequence, ok = h.begin(r); !ok {
+		return
+	}
+	index, size := r.get(regs.RingProducer), r.get(regs.RingBufferBytes)
+	iova := r.get64(regs.RingBuffers) + r.slot(index)*uint64(size)
+	if uint64(len(frame)) > uint64(size) {
+		frame = frame[:size]
+		r.count(regs.RingTruncated)
+	}
+	if h.host.Write(iova, frame) != nil {
+		r.count(regs.RingLost)
+		h.fail(r)
+		return
+	}
+	e.Length, e.IovaLo, e.IovaHi = uint32(len(frame)), uint32(iova), uint32(iova>>32)
+	e.Tick, e.ControlPhase = h.reg.Get(regs.TimerTick), r.phase(index)
+	e.Encode(h.words[:])
+	h.produce(regs.RingException, VectorException)
+}
+
+// Event tells the host what happened to a connection.
+func (h *Interface) Event(e *regs.EventEntry) {
+	r := &h.ring[regs.RingEvent]
+	var ok bool
+	if e.Sequence, ok = h.begin(r); !ok {
+		return
+	}
+	e.Tick, e.ControlPhase = h.reg.Get(regs.TimerTick), r.phase(r.get(regs.RingProducer))
+	e.Encode(h.words[:])
+	h.produce(regs.RingEvent, VectorEvent)
+}
+
+// Completion answers a command. Its sequence word repeats the command's, so the caller fills it in.
+func (h *Interface) Completion(e *regs.CompletionEntry) {
+	if h.drop > 0 {
+		h.drop--
+		return
+	}
+	r := &h.ring[regs.RingCompletion]
+	if _, ok := h.begin(r); !ok {
+		return
+	}
+	e.Tick, e.ControlPhase = h.reg.Get(regs.TimerTick), r.phase(r.get(regs.RingProducer))
+	e.Encode(h.words[:])
+	h.produce(regs.RingCompletion, VectorCompletion)
+}
+
+// NextInject takes the next frame the host has injected and copies it into buf. A frame that is empty or larger than
+// buf counts as truncated and is passed over: n is 0 then. ok is false where nothing waits.
+func (h *Interface) NextInject(e *regs.InjectEntry, buf []byte) (n int, ok bool) {
+	if !h.next(regs.RingInject) {
+		return 0, false
+	}
+	e.Decode(h.words[:])
+	r := &h.ring[regs.RingInject]
+	if e.Length == 0 || uint64(e.Length) > uint64(len(buf)) {
+		r.count(regs.RingTruncated)
+		return 0, true
+	}
+	if h.host.Read(uint64(e.IovaLo)|uint64(e.IovaHi)<<32, buf[:e.Length]) != nil {
+		h.fail(r)
+		return 0, true
+	}
+	return int(e.Length), true
+}
+
+// NextCommand takes the next command.
+func (h *Interface) NextCommand(e *regs.CommandEntry) bool {
+	if !h.next(regs.RingCommand) {
+		return false
+	}
+	e.Decode(h.words[:])
+	return true
+}

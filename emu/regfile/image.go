@@ -1,0 +1,64 @@
+package regfile
+
+import "splicenic/regs"
+
+// directory fills the directory from the generated tables.
+func (f *File) directory() {
+	f.Set(regs.DirectoryEntries, uint32(len(regs.Blocks)))
+	f.Set(regs.DirectoryShellDigest, regs.ShellDigest)
+	f.Set(regs.DirectoryDataPathDigest, regs.DataPathDigest)
+	for i := range regs.Blocks {
+		b := &regs.Blocks[i]
+		kind := regs.SetDirectoryEntryTypeVersion(regs.SetDirectoryEntryTypeType(0, uint32(b.Type)), uint32(b.Version))
+		f.Set(regs.DirectoryEntryType.At(i, regs.DirectoryEntryTypeStride), kind)
+		f.Set(regs.DirectoryEntryOffset.At(i, regs.DirectoryEntryOffsetStride), b.Offset)
+		f.Set(regs.DirectoryEntryStride.At(i, regs.DirectoryEntryStrideStride), b.Stride)
+		f.Set(regs.DirectoryEntryInstances.At(i, regs.DirectoryEntryInstancesStride), uint32(len(b.Instances)))
+		f.Set(regs.DirectoryEntryDigest.At(i, regs.DirectoryEntryDigestStride), b.Digest)
+	}
+}
+
+// facts are what this image says about itself beside its memories, whose sizes ssram.Geometry stores.
+var facts = []struct {
+	reg   regs.Reg
+	value uint32
+}{
+	{regs.IdentityImageVersion, 1 << regs.IdentityImageVersionMajorShift},
+	{regs.GeometryPageBytes, 256},
+	{regs.GeometryHeadBytes, 8192},
+	{regs.GeometryCamWordBits, 144},
+	{regs.GeometryPipelines, 1},
+	{regs.GeometryPorts, 2},
+	{regs.GeometryVectors, 3},
+	{regs.GeometryMaxCamMoves, 8},
+	{regs.GeometryMaxOptionBytes, 40},
+	{regs.GeometryMaxSackBlocks, 4},
+	{regs.GeometryMaxExtensionHeaders, 8},
+	{regs.GeometryMaxHeadGaps, 0},
+	{regs.GeometryMaxPathSegments, 64},
+	{regs.GeometryMaxCandidates, 1},
+	{regs.GeometryMaxConditions, 0},
+	{regs.GeometryMaxCompare, 64},
+	{regs.GeometryMaxHeldSegments, 10},
+	{regs.GeometryClock, 133_000_000},
+}
+
+func (f *File) image() {
+	for _, x := range facts {
+		f.Set(x.reg, x.value)
+	}
+	for i := range regs.Memories {
+		if m := &regs.Memories[i]; m.Geometry != 0 {
+			f.Set(m.Geometry, m.Count)
+		}
+	}
+	f.Set(regs.GeometrySlots, slots)
+	f.Set(regs.GeometryLocalPorts, localPorts)
+}
+
+// A group has two slot areas and a server one list of local ports; the memories hold them for every group and server
+// of the default image.
+const (
+	slots      = regs.MemSlotCount / (2 * regs.MemGroupCount)
+	localPorts = regs.MemLocalPortCount / regs.MemServerCount
+)

@@ -1,0 +1,100 @@
+package emu
+
+import (
+	"time"
+
+	"splicenic/emu/frame"
+	"splicenic/regs"
+)
+
+// Bounds of one step.
+const (
+	batch           = 64 // frames received from a port
+	injectBatch     = 64 // injected frames
+	commandsPerStep = 64
+)
+
+// Step does a bounded piece of everything that is due: commands, injected frames, one batch of each port, the timer
+// scan's share up to now. now is the time since the card was made or reset; it does not go back. Step says whether
+// there was anything to do but the scan.
+func (c *Card) Step(now time.Duration) (worked bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone() {
+		return false
+	}
+	c.advance(now)
+	c.index()
+	if c.commands() {
+		worked = true
+	}
+	if c.injected() {
+		worked = true
+	}
+	for i := range c.wires {
+		if c.receive(i) {
+			worked = true
+		}
+	}
+	for done := false; !done; {
+		done = c.core.Scan(c.out)
+		c.transmit()
+	}
+	c.host.Flush()
+	return worked
+}
+
+// advance sets the time and asks the ports what is to be asked now and then.
+func (c *Card) advance(now time.Duration) {
+	before := c.reg.Get(regs.TimerTick)
+	c.core.Advance(now)
+	tick := c.reg.Get(regs.TimerTick)
+	if tick == before {
+		return
+	}
+	for i := range c.wires {
+		w := &c.wires[i]
+		if w.updateLink(c.reg, c.faults.linkDown[i]) {
+			c.host.Cause(regs.HostifCauseLinkMask)
+		}
+		if tick/100 != before/100 {
+			w.updateOverruns(c.reg)
+		}
+	}
+}
+
+// index rebuilds what the data path derives from memories that were stored into.
+func (c *Card) index() {
+	if c.mem.Dirty != 0 {
+		c.core.Process(0, nil, c.out)
+	}
+}
+
+// injected takes frames from the inject ring: some go to a port as they are, others to a port's parser as if they had
+// come from the wire.
+func (c *Card) injected() bool {
+	n := 0
+	for ; n < injectBatch; n++ {
+		f := &c.inject[n]
+		var e regs.InjectEntry
+		size, ok := c.host.NextInject(&e, f.Buf[frame.Headroom:])
+		if !ok {
+			break
+		}
+		if size == 0 {
+			continue
+		}
+		f.Start, f.End, f.Offload = frame.Headroom, frame.Headroom+uint32(size), frame.Offload{}
+		switch e.ControlType {
+		case regs.InjectControlTypeEmit:
+			c.out.Ports[e.ControlPort] = append(c.out.Ports[e.ControlPort], f)
+		case regs.InjectControlTypeReinject:
+			c.core.Process(int(e.ControlPort), c.inject[n:n+1], c.out)
+		}
+	}
+	if n == 0 {
+		return false
+	}
+	c.transmit()
+	return true
+}
