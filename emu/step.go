@@ -48,6 +48,11 @@ func (c *Card) Step(now time.Duration) (worked bool) {
 func (c *Card) advance(now time.Duration) {
 	before := c.reg.Get(regs.TimerTick)
 	c.core.Advance(now)
+	for i := range c.wires {
+		if w := &c.wires[i]; w.clock != nil {
+			w.clock.SetNow(now)
+		}
+	}
 	tick := c.reg.Get(regs.TimerTick)
 	if tick == before {
 		return

@@ -15,7 +15,10 @@ type wire struct {
 	base     regs.Reg  // where its registers are from port 0's
 	frames   []frame.Frame
 	offloads port.Offloads
-	lost     uint64 // overruns the port has told of
+	clock    port.Clocked // the port, if it goes by the card's clock
+	refuser  port.Refuser // the port, if it tells of frames refused after it took them
+	lost     uint64       // overruns the port has told of
+	refused  uint64       // refusals it has told of
 
 	cut    []frame.Frame  // buffers of the segments a coalesced frame is cut into
 	queue  []*frame.Frame // what goes out in place of a batch that needed work
@@ -42,6 +45,10 @@ func (w *wire) init(i int, p port.Port) {
 		return
 	}
 	w.port, w.offloads, w.lost = p, p.Offloads(), p.Overruns()
+	w.clock, _ = p.(port.Clocked)
+	if w.refuser, _ = p.(port.Refuser); w.refuser != nil {
+		w.refused = w.refuser.Refused()
+	}
 	w.frames = newFrames(batch, p.BufferBytes())
 	w.cut = newFrames(batch, frame.Headroom+w.maxFrame())
 	w.queue = make([]*frame.Frame, 0, batch)
@@ -104,6 +111,13 @@ func (w *wire) updateOverruns(r *regfile.File) {
 	if n := w.port.Overruns(); n != w.lost {
 		r.Add64(regs.PortRxOverrun+w.base, n-w.lost)
 		w.lost = n
+	}
+	if w.refuser == nil {
+		return
+	}
+	if n := w.refuser.Refused(); n != w.refused {
+		r.Add64(regs.PortTxDropped+w.base, n-w.refused)
+		w.refused = n
 	}
 }
 

@@ -109,7 +109,7 @@ const (
 	PageOptions            = 59 // Options of the client's SYN and what was promised.
 	PageClientTimestamp    = 60 // Latest TSval of the client before the splice.
 	PageTimestampBase      = 61 // Our TSval toward the client at tick zero.
-	PageOpened             = 62 // Tick of the present state's begin. (ticks)
+	PageOpened             = 62 // Tick of the present state's begin; in CLOSING that of SPLICED. (ticks)
 	PageBytesHigh          = 63 // Payload counters, bits 32–47. (bytes)
 )
 

@@ -1152,7 +1152,7 @@ struct splicenic_page {
 	uint32_t options; /* Options of the client's SYN and what was promised. */
 	uint32_t client_timestamp; /* Latest TSval of the client before the splice. */
 	uint32_t timestamp_base; /* Our TSval toward the client at tick zero. */
-	uint32_t opened; /* Tick of the present state's begin. (ticks) */
+	uint32_t opened; /* Tick of the present state's begin; in CLOSING that of SPLICED. (ticks) */
 	uint32_t bytes_high; /* Payload counters, bits 32–47. (bytes) */
 };
 _Static_assert(sizeof(struct splicenic_page) == 256, "size of page");

@@ -630,7 +630,7 @@ var Formats = []FormatInfo{
 		}},
 		{Name: "client_timestamp", Index: 60, Count: 1, Doc: "Latest TSval of the client before the splice."},
 		{Name: "timestamp_base", Index: 61, Count: 1, Doc: "Our TSval toward the client at tick zero."},
-		{Name: "opened", Index: 62, Count: 1, Unit: "ticks", Doc: "Tick of the present state's begin."},
+		{Name: "opened", Index: 62, Count: 1, Unit: "ticks", Doc: "Tick of the present state's begin; in CLOSING that of SPLICED."},
 		{Name: "bytes_high", Index: 63, Count: 1, Unit: "bytes", Doc: "Payload counters, bits 32–47.", Fields: []FieldInfo{
 			{Name: "client", Lsb: 0, Width: 16, Access: RW, Doc: "From the client."},
 			{Name: "server", Lsb: 16, Width: 16, Access: RW, Doc: "From the server."},

@@ -23,9 +23,12 @@ func (c *Core) allocate() (n uint32, ok bool) {
 		}
 	}
 	head := c.r.Get(regs.AmuListHead)
-	n = c.m.AddressList[head] & handleMask
+	n = c.m.AddressList[c.slot(head)] & handleMask
 	c.r.Set(regs.AmuListHead, c.next(head))
 	c.r.Set(regs.AmuFree, free-1)
+	if n >= c.m.Geometry.Pages { // a host stored into the list: this slot is lost
+		return 0, false
+	}
 	if free == watermark {
 		c.host.Cause(regs.HostifCausePagesLowMask)
 	}
@@ -42,8 +45,16 @@ func (c *Core) allocate() (n uint32, ok bool) {
 	return n, true
 }
 
+// slot keeps a list's index inside the list.
+func (c *Core) slot(i uint32) uint32 {
+	if i >= c.m.Geometry.Pages {
+		return 0
+	}
+	return i
+}
+
 func (c *Core) next(slot uint32) uint32 {
-	if slot++; slot == c.m.Geometry.Pages {
+	if slot++; slot >= c.m.Geometry.Pages {
 		return 0
 	}
 	return slot
@@ -79,7 +90,7 @@ func (c *Core) release(n uint32, w *page) {
 	w[regs.PageControl] &= regs.PageControlGenerationMask
 	c.live[n/64] &^= 1 << (n % 64)
 	tail := c.r.Get(regs.AmuListTail)
-	c.m.AddressList[tail] = n
+	c.m.AddressList[c.slot(tail)] = n
 	c.r.Set(regs.AmuListTail, c.next(tail))
 	c.r.Set(regs.AmuFree, c.r.Get(regs.AmuFree)+1)
 	c.count(regs.AmuFreed)
@@ -112,7 +123,7 @@ func (c *Core) quarantine(n uint32, w *page) {
 	c.setState(w, Quarantine)
 	w[regs.PageControl] &^= regs.PageControlHeldMask | regs.PageControlDeadlineMask
 	tail := c.r.Get(regs.AmuQuarantineTail)
-	c.m.QuarantineList[tail] = handleOf(n, w)
+	c.m.QuarantineList[c.slot(tail)] = handleOf(n, w)
 	c.r.Set(regs.AmuQuarantineTail, c.next(tail))
 	c.r.Set(regs.AmuQuarantined, c.r.Get(regs.AmuQuarantined)+1)
 }
@@ -121,7 +132,7 @@ func (c *Core) quarantine(n uint32, w *page) {
 // page had left quarantine before.
 func (c *Core) endOldestQuarantine(early bool) bool {
 	head := c.r.Get(regs.AmuQuarantineHead)
-	handle := c.m.QuarantineList[head]
+	handle := c.m.QuarantineList[c.slot(head)]
 	c.r.Set(regs.AmuQuarantineHead, c.next(head))
 	c.r.Set(regs.AmuQuarantined, c.r.Get(regs.AmuQuarantined)-1)
 	n := handle & handleMask
@@ -184,7 +195,7 @@ func (c *Core) hasServer(w *page) bool {
 }
 
 func (c *Core) server(i uint32) []uint32 {
-	return c.m.Server[i*serverWords : (i+1)*serverWords]
+	return entry(c.m.Server, i, serverWords)
 }
 
 // hop returns the next hop of a server, or nil where the index is out of range.
@@ -198,7 +209,7 @@ func (c *Core) hop(server []uint32) []uint32 {
 
 func (c *Core) serverState(w *page) []uint32 {
 	i := regs.PageAIndexServer(w[regs.PageAIndex])
-	return c.m.ServerState[i*regs.ServerStateWords : (i+1)*regs.ServerStateWords]
+	return entry(c.m.ServerState, i, regs.ServerStateWords)
 }
 
 func (c *Core) serverUse(w *page, d int32) {
@@ -218,7 +229,7 @@ func (c *Core) setState(w *page, s State) {
 // takeHead gives the page a head buffer.
 func (c *Core) takeHead(w *page) bool {
 	free := c.r.Get(regs.HeadFree)
-	if free == 0 {
+	if free == 0 || free > c.m.Geometry.Heads {
 		c.count(regs.HeadNoneFree)
 		return false
 	}
@@ -244,10 +255,22 @@ func (c *Core) releaseHead(w *page) {
 	}
 	st(w, regs.PageControl, control&^regs.PageControlHeadMask)
 	free := c.r.Get(regs.HeadFree)
+	if free >= c.m.Geometry.Heads {
+		return // the host stored into a page: every buffer is free already
+	}
 	c.m.HeadList[free] = regs.PageHeadBuffer(ld(w, regs.PageHead))
 	c.r.Set(regs.HeadFree, free+1)
 	c.count(regs.HeadReleased)
 }
 
+// heldBytes is how much a page's head buffer holds: never more than it has room for, whatever the page says.
+func heldBytes(w *page) uint32 { return min(regs.PageHeadBytes(w[regs.PageHead]), regs.HeadBytes) }
+
 // head is the buffer of a page.
-func (c *Core) head(w *page) []byte { return c.m.Head(regs.PageHeadBuffer(w[regs.PageHead])) }
+func (c *Core) head(w *page) []byte {
+	i := regs.PageHeadBuffer(w[regs.PageHead])
+	if i >= c.m.Geometry.Heads {
+		i = 0
+	}
+	return c.m.Head(i)
+}

@@ -39,6 +39,7 @@ type Core struct {
 	sackBlocks  uint64
 	timestamps  uint64
 
+	nowhere page
 	request urltable.Request
 	given   regs.ExceptionEntry // of the exception at hand
 	touched uint32              // keeps the loads of the touch columns from being optimised away
@@ -197,7 +198,7 @@ func (c *Core) touchPages(ps []packet) {
 	for i := range ps {
 		p := &ps[i]
 		if p.class == classTCP && p.hit {
-			w := c.m.Page(p.handle & handleMask)
+			w := c.page(p.handle & handleMask)
 			t += w[regs.PageControl] + w[regs.PageAIndex]
 		}
 	}
@@ -318,7 +319,24 @@ func (c *Core) count(r regs.Reg) { c.r.Add64(r, 1) }
 // page is the words of one SSRAM page.
 type page = [regs.PageWords]uint32
 
-func (c *Core) page(n uint32) *page { return (*page)(c.m.Page(n)) }
+// page returns a page. A number beyond the last, which only a host's stores can bring about, leads to an empty one.
+func (c *Core) page(n uint32) *page {
+	if n >= c.m.Geometry.Pages {
+		c.nowhere = page{}
+		return &c.nowhere
+	}
+	return (*page)(c.m.Page(n))
+}
+
+// entry returns one entry of a memory; an index beyond the last leads to entry 0, as the upper lines of an address bus
+// that nothing decodes.
+func entry(memory []uint32, i, words uint32) []uint32 {
+	at := uint64(i) * uint64(words)
+	if at >= uint64(len(memory)) {
+		at = 0
+	}
+	return memory[at : at+uint64(words) : at+uint64(words)]
+}
 
 // exception hands a frame to the host. handle is zero where no connection is concerned.
 func (c *Core) exception(p *packet, handle uint32) {

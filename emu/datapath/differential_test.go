@@ -21,6 +21,9 @@ func cases() int {
 	if os.Getenv("SPLICE_LONG") != "" {
 		return 10_000_000
 	}
+	if raceEnabled {
+		return 20_000
+	}
 	return 200_000
 }
 

@@ -18,7 +18,8 @@
 //	ETHERNET → VLAN → IPV4 | IPV6 → EXTENSION* → TCP → CHECKSUM → KEY
 //
 // and is then one of four classes: SYN (no connection, a listener), request (payload for a connection that waits for its
-// head), ordinary (any other segment of a connection), exception.
+// head), ordinary (any other segment of a connection), exception. What becomes of a TCP segment stands in states.md,
+// which is written from the state table.
 //
 // # State
 //

@@ -151,7 +151,6 @@ type tcp struct {
 	ttl          uint8
 	srcMAC       [6]byte
 	dstMAC       [6]byte
-	offload      frame.Offload
 }
 
 // buildFrame serialises a segment with gopacket, checksums and all.

@@ -84,6 +84,9 @@ func TestHeldBytesGoInTheServersWindow(t *testing.T) {
 	if got := b.r.Get(regs.HeadFree); got != b.m.Geometry.Heads {
 		t.Errorf("free heads after H: got %d, want all", got)
 	}
+	if w := b.c.page(b.pageOf(t)); w[regs.PageControl]&(regs.PageControlHeldMask|regs.PageControlDeadlineMask|regs.PageControlHeadMask) != 0 {
+		t.Errorf("control word after H: %#x, want nothing held and no deadline", w[regs.PageControl])
+	}
 	if got := b.r.Get64(regs.ConnectionDropHeldAck); got == 0 {
 		t.Error("drop_held_ack counts nothing")
 	}
@@ -184,9 +187,13 @@ func TestHeldResent(t *testing.T) {
 			t.Fatalf("round %d: %v", round, out[0])
 		}
 	}
+	resent := b.r.Get64(regs.TransmitResentHeld + serverEnd)
 	out := b.wait(1200 * time.Millisecond)
 	if got, want := stream(t, c.sack, out[1]), bigHead[5000:]; string(got) != want {
 		t.Errorf("sent again: %d bytes, want %d from the acknowledged on", len(got), len(want))
+	}
+	if got := b.r.Get64(regs.TransmitResentHeld+serverEnd) - resent; got != 3 {
+		t.Errorf("resent_held: got %d, want 3 segments", got)
 	}
 	b.check(t)
 	if got := b.r.Get64(regs.ConnectionAbortHeld); got != 0 {
@@ -293,6 +300,31 @@ func TestHeldFIN(t *testing.T) {
 	}
 	b.wait(1100 * time.Millisecond)
 	b.allFree(t)
+}
+
+// TestHeldFINIsNotAcknowledgedByUs: an acknowledgement of H that the card puts in place of a smaller one is not the
+// server's word about the client's FIN.
+func TestHeldFINIsNotAcknowledgedByUs(t *testing.T) {
+	b, c := waiting(t, regs.ServiceEntry{}, plainOptions)
+	first := c.cseq
+	one(t, b.push(0, c.client(flagACK|flagPSH|flagFIN, request))[1])
+	c.sack = first
+	one(t, b.push(1, c.server(flagSYN|flagACK, "", plainOptions...))[1])
+	one(t, b.push(1, c.server(flagACK|flagFIN, "refused"))[0])
+	c.cack += 8
+	one(t, b.push(0, c.client(flagACK, ""))[1])
+	if got := b.state(c); got != Closing {
+		t.Fatalf("state %d while the server has not acknowledged the FIN, want closing", got)
+	}
+	if again := one(t, b.wait(1110 * time.Millisecond)[1]); again.flags&flagFIN == 0 || string(again.payload) != request {
+		t.Errorf("sent again: %v, want request and FIN", again)
+	}
+	c.sack = c.cseq
+	one(t, b.push(1, c.server(flagACK, ""))[0])
+	if got := b.state(c); got != Quarantine {
+		t.Errorf("state %d after the acknowledgement, want quarantine", got)
+	}
+	b.check(t)
 }
 
 // TestOurClockStaysBehind: TSval of what the card answers itself never passes the server's own, or the client would

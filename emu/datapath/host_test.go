@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"splicenic/driver/device"
@@ -133,14 +134,33 @@ func (b *bench) command(e regs.CommandEntry) (done regs.CompletionEntry) {
 
 // snapshot is everything a card is between two steps.
 type snapshot struct {
-	registers []uint32 // the data path's part of BAR0
+	registers []uint32 // of the words in dataPathWords
 	memories  map[string][]uint32
 }
 
-const (
-	firstRegister = regs.GeometryBase
-	endRegister   = regs.Reg(0x40000)
-)
+// dataPathWords are all words of registers outside the shell, in order.
+var dataPathWords = sync.OnceValue(func() (words []regs.Reg) {
+	for i := range regs.Blocks {
+		b := &regs.Blocks[i]
+		for inst := range b.Instances {
+			for j := range b.Registers {
+				r := &b.Registers[j]
+				for e := range r.Count {
+					at := regs.Reg(b.Offset + uint32(inst)*b.Stride + r.Offset + e*r.Stride)
+					if b.Shell {
+						continue
+					}
+					words = append(words, at)
+					if r.Wide {
+						words = append(words, at+4)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(words)
+	return words
+})
 
 func memories(m *ssram.Memory) map[string][]uint32 {
 	heads := make([]uint32, 0, m.Geometry.Heads*2048)
@@ -159,7 +179,7 @@ func memories(m *ssram.Memory) map[string][]uint32 {
 
 func (b *bench) snapshot() snapshot {
 	s := snapshot{memories: memories(b.m)}
-	for r := firstRegister; r < endRegister; r += 4 {
+	for _, r := range dataPathWords() {
 		s.registers = append(s.registers, b.r.Get(r))
 	}
 	for name, w := range s.memories {
@@ -172,7 +192,7 @@ func (b *bench) snapshot() snapshot {
 func (s snapshot) diff(o snapshot) (names []string) {
 	for i, v := range s.registers {
 		if o.registers[i] != v {
-			names = append(names, (firstRegister + regs.Reg(4*i)).Name())
+			names = append(names, dataPathWords()[i].Name())
 		}
 	}
 	for name, w := range s.memories {
@@ -186,9 +206,12 @@ func (s snapshot) diff(o snapshot) (names []string) {
 	return names
 }
 
-// counters returns the 64-bit registers that grew, by name.
+// grown is how much a 64-bit counter grew.
 func (s snapshot) grown(after snapshot, r regs.Reg) uint64 {
-	i := (r - firstRegister) / 4
+	i, ok := slices.BinarySearch(dataPathWords(), r)
+	if !ok {
+		panic("no register at " + r.Name())
+	}
 	before := uint64(s.registers[i]) | uint64(s.registers[i+1])<<32
 	return (uint64(after.registers[i]) | uint64(after.registers[i+1])<<32) - before
 }

@@ -164,5 +164,5 @@ func (c *Core) bank() uint32 { return regs.TableBankBank(c.r.Get(regs.TableBank)
 
 // service returns the words of a service in the bank in force.
 func (c *Core) service(i uint32) []uint32 {
-	return c.m.Service[c.bank()][i*regs.ServiceWords : (i+1)*regs.ServiceWords]
+	return entry(c.m.Service[c.bank()], i, regs.ServiceWords)
 }

@@ -280,7 +280,7 @@ func (c *Core) clientReset(p *packet, w *page, out *Output) {
 func (c *Core) expected(w *page) uint32 {
 	next := w[regs.PageClientIsn] + 1
 	if w[regs.PageControl]&regs.PageControlHeadMask != 0 {
-		next += regs.PageHeadBytes(w[regs.PageHead])
+		next += heldBytes(w)
 	}
 	if w[regs.PageClientLink]&regs.PageClientLinkFinClientMask != 0 {
 		next++

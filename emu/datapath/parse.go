@@ -108,7 +108,7 @@ func (c *Core) punt(p *packet, reason uint8) {
 func (c *Core) parse(port int, f *frame.Frame, p *packet) {
 	b := f.Bytes()
 	p.f, p.b, p.port, p.segs, p.vlan, p.tagged, p.hit, p.vip, p.server, p.handle = f, b, uint8(port), 1, 0, false, false, -1, -1, 0
-	p.request, p.given = false, false
+	p.side, p.request, p.given = ClientSide, false, false
 	if len(b) < 14 {
 		c.drop(p, regs.ParserDropTruncated)
 		return

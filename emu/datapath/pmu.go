@@ -164,10 +164,10 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 	binary.BigEndian.PutUint16(t, uint16(regs.PagePortsVip(ld(w, regs.PagePorts))))
 	vip := regs.PageIndexVip(ld(w, regs.PageIndex))
 	if p.kind == kindIPv6 {
-		store6(p.b[p.ip+8:], (*address)(c.m.Vip[vip*vipWords+regs.AddressAddress:]))
+		store6(p.b[p.ip+8:], (*address)(entry(c.m.Vip, vip, vipWords)[regs.AddressAddress:]))
 		p.b[p.ip+7]--
 	} else {
-		binary.BigEndian.PutUint32(p.b[p.ip+12:], c.m.Vip[vip*vipWords+regs.AddressAddress])
+		binary.BigEndian.PutUint32(p.b[p.ip+12:], entry(c.m.Vip, vip, vipWords)[regs.AddressAddress])
 		c.finishIPv4(p)
 	}
 	if p.f.Offload.GSOType != frame.GSONone {

@@ -20,7 +20,7 @@ func (c *Core) hold(p *packet, w *page, out *Output) {
 		return
 	}
 	n := p.handle & handleMask
-	stored := regs.PageHeadBytes(w[regs.PageHead])
+	stored := heldBytes(w)
 	if stored == 0 { // a FIN behind bytes that came before the request
 		c.resetClient(w, out)
 		c.abort(n, w, reasonAbortClientGone)
@@ -73,7 +73,7 @@ func (c *Core) store(p *packet, w *page, out *Output) bool {
 	if w[regs.PageControl]&regs.PageControlHeadMask == 0 && !c.takeHead(w) {
 		return false
 	}
-	stored := regs.PageHeadBytes(w[regs.PageHead])
+	stored := heldBytes(w)
 	fresh := p.b[p.payload+skip : p.payload+p.length]
 	room := c.headBytes() - stored
 	if uint32(len(fresh)) > room {
@@ -158,6 +158,10 @@ func (c *Core) match(w *page, bank uint32, head []byte) (group uint32, reason ui
 	default:
 		c.count(regs.UrlMalformed)
 		return 0, reasonBad
+	}
+	if regs.ServiceControlValid(s[regs.ServiceControl]) == 0 { // gone since the connection was opened
+		c.count(regs.UrlNoMatch)
+		return 0, reasonNoRule
 	}
 	if rule, ok := urltable.Match(c.m.Url[bank], s[regs.ServiceUrlRoot], &c.request); ok && rule < c.m.Geometry.Rules {
 		r := c.m.Rule[bank][rule*regs.RuleWords : (rule+1)*regs.RuleWords]

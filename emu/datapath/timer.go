@@ -29,7 +29,7 @@ func (c *Core) Scan(out *Output) (done bool) {
 	} else {
 		swept = now - interval // more than a sweep behind: one sweep is enough
 	}
-	cursor := uint64(c.r.Get(regs.TimerCursor))
+	cursor := uint64(c.slot(c.r.Get(regs.TimerCursor)))
 	left, looked := owed, 0
 	for left > 0 && looked < scanPages && out.room() >= scanRoom {
 		word := c.live[cursor/64] >> (cursor % 64)
@@ -72,7 +72,7 @@ func (c *Core) scanRested() bool {
 		if c.r.Get(regs.AmuQuarantined) == 0 {
 			return true
 		}
-		handle := c.m.QuarantineList[c.r.Get(regs.AmuQuarantineHead)]
+		handle := c.m.QuarantineList[c.slot(c.r.Get(regs.AmuQuarantineHead))]
 		if n := handle & handleMask; n < c.m.Geometry.Pages {
 			w := c.page(n)
 			if handleOf(n, w) == handle && State(regs.PageControlState(w[regs.PageControl])) == Quarantine && c.tick-w[regs.PageOpened] < rest {
@@ -189,9 +189,11 @@ func (c *Core) expireHeld(n uint32, w *page, out *Output) {
 		c.abort(n, w, reasonAbortHeld)
 		return
 	}
-	c.count(regs.TransmitResentHeld + serverEnd)
 	w[regs.PageARto] = regs.SetPageARtoSent(w[regs.PageARto], 0)
+	const sent, again = regs.TransmitHeld + serverEnd, regs.TransmitResentHeld + serverEnd
+	before := c.r.Get64(sent)
 	c.sendHeld(w, 1, out)
+	c.r.Add64(again, c.r.Get64(sent)-before)
 }
 
 // resetBoth ends a spliced connection toward both ends.

@@ -127,7 +127,7 @@ func (c *Core) clientRoute(w *page, r *route) {
 }
 
 func (c *Core) vip(i uint32) address {
-	return address(c.m.Vip[i*vipWords+regs.AddressAddress:])
+	return address(entry(c.m.Vip, i, vipWords)[regs.AddressAddress:])
 }
 
 // serverRoute leads to the page's server. It returns false where the next hop is not known.
@@ -201,7 +201,7 @@ func (c *Core) ackClient(w *page, out *Output) {
 	} else {
 		s.window = c.headBytes()
 		if w[regs.PageControl]&regs.PageControlHeadMask != 0 {
-			s.window -= regs.PageHeadBytes(w[regs.PageHead])
+			s.window -= heldBytes(w)
 		}
 		if w[regs.PageClientLink]&regs.PageClientLinkWscaleMask != 0 { // rounded up: what does not fit is not acknowledged
 			s.window = shiftWindow(s.window, -int32(regs.PageOptionsPromisedWscale(w[regs.PageOptions])))
@@ -313,7 +313,7 @@ func (c *Core) sendHeld(w *page, least uint32, out *Output) {
 	if scale&regs.PageAScaleTimestampsMask != 0 {
 		mss -= min(mss-1, 12)
 	}
-	stored := regs.PageHeadBytes(w[regs.PageHead])
+	stored := heldBytes(w)
 	total := w[regs.PageHeldBoundary] - w[regs.PageClientIsn] - 1
 	sent := regs.PageARtoSent(w[regs.PageARto])
 	acked := w[regs.PageAAckServer] - w[regs.PageClientIsn] - 1

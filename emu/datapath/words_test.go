@@ -4,7 +4,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"os/exec"
 	"slices"
 	"testing"
@@ -16,11 +15,10 @@ func TestPageWordsCounted(t *testing.T) {
 	if countsPageWords {
 		t.Skip("this is the counting build: TestPageWords does the work")
 	}
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		t.Skip("builds the package again; run: go test -tags pagewords -run TestPageWords ./emu/datapath")
 	}
 	cmd := exec.Command("go", "test", "-tags", "pagewords", "-count", "1", "-run", "^TestPageWords$", "-v", ".")
-	cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("go test -tags pagewords: %v\n%s", err, out)

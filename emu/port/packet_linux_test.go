@@ -376,9 +376,7 @@ func newLine(t testing.TB, kind string, cut bool, client, server netlab.Offload)
 	card := namespace(t, lab, "card")
 	check(t, lab.Link(card, "eth2", l.server, "eth0"))
 	if kind == "tap" {
-		if _, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err != nil {
-			t.Skipf("needs root and /dev/net/tun: %v", err)
-		}
+		needTun(t)
 		l.ports[0] = openIn(t, l.client, "tap:eth0")
 		check(t, l.client.Up("eth0"))
 	} else {
@@ -543,13 +541,21 @@ func TestPacketStream(t *testing.T) {
 	}
 }
 
+// needTun skips where this user may make no TAP.
+func needTun(t testing.TB) {
+	t.Helper()
+	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("needs root and /dev/net/tun: %v", err)
+	}
+	check(t, f.Close())
+}
+
 // TestTapCarries sends raw frames out of a TAP's kernel side. Tags stay in place all the way.
 func TestTapCarries(t *testing.T) {
 	lab := newLab(t)
 	host := namespace(t, lab, "host")
-	if _, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err != nil {
-		t.Skipf("needs root and /dev/net/tun: %v", err)
-	}
+	needTun(t)
 	tap := openIn(t, host, "tap:wire0")
 	if tap.Link().Up {
 		t.Error("link up before the interface is")

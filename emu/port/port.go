@@ -51,6 +51,12 @@ type Offloads struct {
 	Segmentation bool // takes coalesced TCP segments whole
 }
 
+// Refuser is a port that finds out after Transmit that its wire would not have a frame. Refused is how many, since the
+// port was made; each was counted as taken. The card asks ten times a second.
+type Refuser interface {
+	Refused() uint64
+}
+
 // Notifier is a port that has no descriptor but tells when input has come: wake is called from whatever goroutine
 // brought it, after each frame that met an empty queue. A nil wake ends it.
 type Notifier interface {

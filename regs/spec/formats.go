@@ -100,7 +100,7 @@ func page() Format {
 			f("retries", 12, 4, "Times the pending segment was sent again."), f("head_scan", 16, 14, "Bytes of the head already searched for its end.")),
 		w("client_timestamp", 60, "", "Latest TSval of the client before the splice."),
 		w("timestamp_base", 61, "", "Our TSval toward the client at tick zero."),
-		w("opened", 62, "ticks", "Tick of the present state's begin."),
+		w("opened", 62, "ticks", "Tick of the present state's begin; in CLOSING that of SPLICED."),
 		w("bytes_high", 63, "bytes", "Payload counters, bits 32–47.", f("client", 0, 16, "From the client."), f("server", 16, 16, "From the server.")),
 	)
 	return Format{Name: "page", Bytes: 256, Words: words,
