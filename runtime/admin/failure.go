@@ -1,0 +1,71 @@
+package admin
+
+import (
+	"errors"
+	"net/http"
+
+	"splicenic/driver"
+	"splicenic/driver/device"
+	"splicenic/runtime/config"
+	"splicenic/runtime/daemon"
+	"splicenic/runtime/rule"
+	"splicenic/runtime/view"
+)
+
+// Error is what a request failed with, in words for a person.
+type Error struct {
+	What  string `json:"what"`
+	Where string `json:"where"`
+	Why   string `json:"why"`
+	Do    string `json:"do"`
+	Exit  int    `json:"exit"` // of the command that asked: 1 failed, 2 usage or configuration, 4 card lost or mismatch, 5 busy, 6 refused
+}
+
+func (e *Error) Error() string { return e.What + ": " + e.Why }
+
+// failure is the document of a failed request.
+type failure struct {
+	Error    Error           `json:"error"`
+	Problems config.Problems `json:"problems,omitempty"`
+}
+
+// errUsage is the error of a request that cannot be understood.
+var errUsage = errors.New("bad request")
+
+// errNoRuntime is the error of what only a runtime knows.
+var errNoRuntime = errors.New("no runtime drives this card")
+
+// kinds sorts errors: the first that matches counts.
+var kinds = []struct {
+	is     error
+	status int
+	exit   int
+	do     string
+}{
+	{errUsage, http.StatusBadRequest, 2, "correct the request"},
+	{errNoRuntime, http.StatusServiceUnavailable, 1, "start one: splicectl run -c FILE"},
+	{view.ErrNotFound, http.StatusNotFound, 1, "list what there is"},
+	{view.ErrRefused, http.StatusConflict, 6, "see the register's access kind: splicectl reg list"},
+	{daemon.ErrRestart, http.StatusConflict, 6, "restart the runtime with the new file"},
+	{rule.ErrFull, http.StatusConflict, 6, "make the configuration smaller, or wait until connections have ended"},
+	{driver.ErrMapMismatch, http.StatusServiceUnavailable, 4, "load an image that this release knows"},
+	{device.ErrDeviceLost, http.StatusServiceUnavailable, 4, "look at the card: splicectl card info"},
+	{driver.ErrShellOnly, http.StatusServiceUnavailable, 4, "bring the card up: splicectl run -c FILE"},
+	{device.ErrBusy, http.StatusConflict, 5, "wait, or stop who has it"},
+}
+
+// explain turns an error into an answer.
+func explain(what, where string, err error) (status int, f failure) {
+	f.Error = Error{What: what, Where: where, Why: err.Error(), Do: "see the log of the runtime", Exit: 1}
+	if errors.As(err, &f.Problems) {
+		f.Error.Do, f.Error.Exit = "correct the file; nothing was changed", 2
+		return http.StatusUnprocessableEntity, f
+	}
+	for _, k := range kinds {
+		if errors.Is(err, k.is) {
+			f.Error.Do, f.Error.Exit = k.do, k.exit
+			return k.status, f
+		}
+	}
+	return http.StatusInternalServerError, f
+}

@@ -1,0 +1,488 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"splicenic/driver"
+	"splicenic/runtime/config"
+	"splicenic/runtime/daemon"
+	"splicenic/runtime/view"
+)
+
+// maxRequest bounds a request's body: a configuration file, escaped.
+const maxRequest = 2*config.MaxBytes + 4096
+
+// A Source shows a card.
+type Source interface {
+	// View calls f while nothing else uses the card.
+	View(f func(*view.View) error) error
+}
+
+// Bare is the Source of a card that nobody drives.
+func Bare(c *driver.Card) Source { return bare{c} }
+
+type bare struct{ card *driver.Card }
+
+func (b bare) View(f func(*view.View) error) error { return f(&view.View{Card: b.card}) }
+
+// server answers requests.
+type server struct {
+	src     Source
+	rt      *daemon.Daemon // nil: none
+	started time.Time
+}
+
+// endpoint answers one kind of request with a value to be written as JSON.
+type endpoint struct {
+	pattern string // of http.ServeMux
+	what    string // for errors: what the request wants
+	answer  func(s *server, r *http.Request) (any, error)
+}
+
+var endpoints = []endpoint{
+	{"GET /v1/status", "show status", (*server).status},
+	{"GET /v1/config", "show configuration", (*server).configuration},
+	{"POST /v1/config/check", "check configuration", (*server).check},
+	{"POST /v1/config/diff", "compare configurations", (*server).diff},
+	{"POST /v1/config/apply", "apply configuration", (*server).apply},
+	{"GET /v1/card", "show card", (*server).card},
+	{"POST /v1/card/reset", "reset card", (*server).reset},
+	{"GET /v1/ports", "list ports", (*server).ports},
+	{"GET /v1/registers", "read registers", (*server).registers},
+	{"PUT /v1/registers", "store register", (*server).setRegister},
+	{"GET /v1/cam/{side}", "list CAM entries", (*server).cam},
+	{"GET /v1/cam/{side}/lookup", "look up CAM entry", (*server).lookup},
+	{"GET /v1/pages/{n}", "show page", (*server).page},
+	{"GET /v1/rules", "list rules", (*server).rules},
+	{"GET /v1/connections", "list connections", (*server).connections},
+	{"GET /v1/connections/{id}", "show connection", (*server).connection},
+	{"GET /v1/groups", "list groups", (*server).groups},
+	{"GET /v1/servers", "list servers", (*server).servers},
+	{"GET /v1/neighbours", "list neighbours", (*server).neighbours},
+	{"GET /v1/stats", "read statistics", (*server).stats},
+	{"GET /v1/events", "list events", (*server).events},
+}
+
+// Handler answers requests about the card of src. rt is the runtime that drives it, nil where none does.
+func Handler(src Source, rt *daemon.Daemon) http.Handler {
+	s := &server{src: src, rt: rt, started: time.Now()}
+	mux := http.NewServeMux()
+	for _, e := range endpoints {
+		mux.HandleFunc(e.pattern, func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+			v, err := e.answer(s, r)
+			if err != nil {
+				status, f := explain(e.what, r.URL.Path, err)
+				write(w, status, f)
+				return
+			}
+			write(w, http.StatusOK, v)
+		})
+	}
+	return jsonErrors(mux)
+}
+
+// jsonErrors answers what mux has no endpoint for.
+func jsonErrors(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		// Ask the mux which error it is, without its text.
+		probe := &statusOnly{header: http.Header{}}
+		mux.ServeHTTP(probe, r)
+		for _, k := range []string{"Allow", "Location"} {
+			if v := probe.header.Get(k); v != "" {
+				w.Header().Set(k, v)
+			}
+		}
+		write(w, probe.status, failure{Error: Error{What: r.Method + " " + r.URL.Path, Where: r.URL.Path, Why: http.StatusText(probe.status), Do: "use a path and method of /v1", Exit: 2}})
+	})
+}
+
+type statusOnly struct {
+	header http.Header
+	status int
+}
+
+func (s *statusOnly) Header() http.Header         { return s.header }
+func (s *statusOnly) Write(b []byte) (int, error) { return len(b), nil }
+func (s *statusOnly) WriteHeader(status int)      { s.status = status }
+
+func write(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		status, b = http.StatusInternalServerError, []byte(`{"error":{"what":"write answer","where":"","why":"not representable","do":"report it","exit":1}}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(append(b, '\n'))
+}
+
+// viewing calls f with the card.
+func viewing[T any](s *server, f func(v *view.View) (T, error)) (any, error) {
+	var result T
+	err := s.src.View(func(v *view.View) (err error) {
+		result, err = f(v)
+		return err
+	})
+	return result, err
+}
+
+// body decodes the request's JSON.
+func body(r *http.Request, v any) error {
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return fmt.Errorf("%w: %v", errUsage, err)
+	}
+	return nil
+}
+
+// number reads a number from the query; absent is zero.
+func number(r *http.Request, key string, most uint64) (uint64, error) {
+	s := r.FormValue(key)
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 0, 64)
+	if err != nil || n > most {
+		return 0, fmt.Errorf("%w: %s is %q, a number up to %d is wanted", errUsage, key, s, most)
+	}
+	return n, nil
+}
+
+// Status is how the runtime fares.
+type Status struct {
+	Name          string         `json:"name"`
+	Body          string         `json:"body"`
+	Version       string         `json:"version"`
+	PID           int            `json:"pid"`
+	Started       time.Time      `json:"started"`
+	UptimeSeconds int64          `json:"uptime_seconds"`
+	Generation    uint32         `json:"generation"`
+	Config        *StatusConfig  `json:"config"`
+	LastReload    *daemon.Reload `json:"last_reload"`
+	TableErrors   uint64         `json:"table_errors"`
+	Warnings      []string       `json:"warnings"`
+}
+
+// StatusConfig sums the configuration in force up.
+type StatusConfig struct {
+	File     string    `json:"file"`
+	Applied  time.Time `json:"applied"`
+	Services int       `json:"services"`
+	Groups   int       `json:"groups"`
+	Servers  int       `json:"servers"`
+}
+
+func (s *server) status(*http.Request) (any, error) {
+	if s.rt == nil {
+		return nil, errNoRuntime
+	}
+	d := s.rt.Status()
+	st := Status{Version: version(), PID: os.Getpid(), Started: d.Started, UptimeSeconds: int64(time.Since(s.started).Seconds()), LastReload: d.LastReload, TableErrors: d.TableErrors, Warnings: []string{}}
+	err := s.src.View(func(v *view.View) error {
+		info := v.Card.Device().Info()
+		st.Name, st.Body = info.Name, info.Body
+		_, st.Generation = v.Card.Bank()
+		return v.Card.Err()
+	})
+	if c := s.rt.Configuration(); c != nil {
+		st.Config = &StatusConfig{File: c.File, Applied: d.Applied, Services: len(c.Services), Groups: len(c.Groups)}
+		for _, g := range c.Groups {
+			st.Config.Servers += len(g.Servers)
+		}
+		st.Warnings = warnings(c)
+	}
+	return st, err
+}
+
+// version is the version of the module, or of its commit.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version
+}
+
+func warnings(c *config.Config) []string {
+	list := []string{}
+	for _, w := range c.Warnings {
+		list = append(list, w.String())
+	}
+	return list
+}
+
+// File is a configuration file as requests carry it.
+type File struct {
+	File string `json:"file"` // its name, for messages
+	Text string `json:"text"`
+}
+
+func (s *server) configuration(*http.Request) (any, error) {
+	if s.rt == nil {
+		return nil, errNoRuntime
+	}
+	c := s.rt.Configuration()
+	if c == nil {
+		return nil, fmt.Errorf("configuration: %w", view.ErrNotFound)
+	}
+	return File{c.File, c.Text}, nil
+}
+
+func load(r *http.Request) (*config.Config, error) {
+	var f File
+	if err := body(r, &f); err != nil {
+		return nil, err
+	}
+	return config.Load(f.File, []byte(f.Text))
+}
+
+// Checked is what a check of a right configuration says.
+type Checked struct {
+	Warnings []string `json:"warnings"`
+}
+
+func (s *server) check(r *http.Request) (any, error) {
+	c, err := load(r)
+	if err != nil {
+		return nil, err
+	}
+	return Checked{warnings(c)}, nil
+}
+
+// Compared is what a configuration would change.
+type Compared struct {
+	Changes  []config.Change `json:"changes"`
+	Warnings []string        `json:"warnings"`
+}
+
+func (s *server) diff(r *http.Request) (any, error) {
+	c, err := load(r)
+	if err != nil {
+		return nil, err
+	}
+	var now *config.Config
+	if s.rt != nil {
+		now = s.rt.Configuration()
+	}
+	return Compared{config.Diff(now, c), warnings(c)}, nil
+}
+
+func (s *server) apply(r *http.Request) (any, error) {
+	if s.rt == nil {
+		return nil, errNoRuntime
+	}
+	var f File
+	if err := body(r, &f); err != nil {
+		return nil, err
+	}
+	return s.rt.Load(r.Context(), f.File, []byte(f.Text))
+}
+
+func (s *server) card(*http.Request) (any, error) {
+	return viewing(s, func(v *view.View) (view.Card, error) { return v.Describe(), v.Card.Err() })
+}
+
+func (s *server) reset(r *http.Request) (any, error) {
+	if s.rt != nil {
+		return struct{}{}, s.rt.Reset(r.Context())
+	}
+	return viewing(s, func(v *view.View) (struct{}, error) { return struct{}{}, v.Card.Reset(r.Context()) })
+}
+
+func (s *server) ports(*http.Request) (any, error) {
+	return viewing(s, func(v *view.View) ([]view.Port, error) { return v.Ports(), v.Card.Err() })
+}
+
+func (s *server) registers(r *http.Request) (any, error) {
+	names := r.URL.Query()["name"]
+	return viewing(s, func(v *view.View) ([]view.Register, error) {
+		list, err := v.Registers(names)
+		if err != nil {
+			return nil, err
+		}
+		return list, v.Card.Err()
+	})
+}
+
+// Store is a value for a register.
+type Store struct {
+	Name  string          `json:"name"`
+	Value json.RawMessage `json:"value"` // a number, or text
+}
+
+func (s *server) setRegister(r *http.Request) (any, error) {
+	var st Store
+	if err := body(r, &st); err != nil {
+		return nil, err
+	}
+	value := string(st.Value)
+	if len(value) > 0 && value[0] == '"' {
+		if err := json.Unmarshal(st.Value, &value); err != nil {
+			return nil, fmt.Errorf("%w: %v", errUsage, err)
+		}
+	}
+	return viewing(s, func(v *view.View) (view.Register, error) { return v.SetRegister(st.Name, value) })
+}
+
+// defaultLimit is how many CAM entries are listed unless more are asked for.
+const defaultLimit = 1000
+
+func (s *server) cam(r *http.Request) (any, error) {
+	side, err := view.Side(r.PathValue("side"))
+	if err != nil {
+		return nil, err
+	}
+	limit, err := number(r, "limit", 1<<31-1)
+	if err != nil {
+		return nil, err
+	}
+	if r.FormValue("limit") == "" {
+		limit = defaultLimit
+	}
+	return viewing(s, func(v *view.View) ([]view.CAMEntry, error) { return v.CAM(r.Context(), side, int(limit)) })
+}
+
+func (s *server) lookup(r *http.Request) (any, error) {
+	side, err := view.Side(r.PathValue("side"))
+	if err != nil {
+		return nil, err
+	}
+	q, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	return viewing(s, func(v *view.View) (view.CAMEntry, error) { return v.CAMLookup(r.Context(), side, q) })
+}
+
+// query reads a CAM key from the query.
+func query(r *http.Request) (q view.CAMQuery, err error) {
+	if q.Key.Addr, err = netip.ParseAddr(r.FormValue("address")); err != nil {
+		return q, fmt.Errorf("%w: address %v", errUsage, err)
+	}
+	q.Key.Protocol = 6
+	for _, f := range []struct {
+		key  string
+		most uint64
+		set  func(uint64)
+	}{
+		{"port", 65535, func(n uint64) { q.Key.Port = uint16(n) }},
+		{"destination", 65535, func(n uint64) { q.Key.Destination = uint16(n) }},
+		{"index", 65535, func(n uint64) { q.Key.Index = uint16(n) }},
+		{"vlan", 4095, func(n uint64) { q.Key.VLAN = uint16(n) }},
+		{"protocol", 255, func(n uint64) { q.Key.Protocol = uint8(n) }},
+	} {
+		n, err := number(r, f.key, f.most)
+		if err != nil {
+			return q, err
+		}
+		if r.FormValue(f.key) != "" {
+			f.set(n)
+		}
+	}
+	if s := r.FormValue("vip"); s != "" {
+		if q.VIP, err = netip.ParseAddr(s); err != nil {
+			return q, fmt.Errorf("%w: vip %v", errUsage, err)
+		}
+	}
+	if s := r.FormValue("server"); s != "" {
+		if q.Server, err = netip.ParseAddrPort(s); err != nil {
+			return q, fmt.Errorf("%w: server %v", errUsage, err)
+		}
+	}
+	return q, nil
+}
+
+func (s *server) page(r *http.Request) (any, error) {
+	n, err := strconv.ParseUint(r.PathValue("n"), 0, 32)
+	if err != nil {
+		return nil, fmt.Errorf("%w: page %q is no number", errUsage, r.PathValue("n"))
+	}
+	head := r.FormValue("head") == "1"
+	return viewing(s, func(v *view.View) (view.Page, error) { return v.Page(r.Context(), uint32(n), head) })
+}
+
+func (s *server) rules(r *http.Request) (any, error) {
+	return viewing(s, func(v *view.View) ([]view.Rule, error) { return v.Rules(r.Context()) })
+}
+
+func (s *server) connections(r *http.Request) (any, error) {
+	limit, err := number(r, "limit", 1<<31-1)
+	if err != nil {
+		return nil, err
+	}
+	f := view.Filter{Service: r.FormValue("service"), State: r.FormValue("state"), Limit: int(limit)}
+	return viewing(s, func(v *view.View) ([]view.Connection, error) { return v.Connections(r.Context(), f) })
+}
+
+func (s *server) connection(r *http.Request) (any, error) {
+	return viewing(s, func(v *view.View) (view.Connection, error) { return v.Connection(r.Context(), r.PathValue("id")) })
+}
+
+func (s *server) groups(r *http.Request) (any, error) {
+	return viewing(s, func(v *view.View) ([]view.Group, error) { return v.Groups(r.Context()) })
+}
+
+func (s *server) servers(r *http.Request) (any, error) {
+	return viewing(s, func(v *view.View) ([]view.Server, error) { return v.Servers(r.Context()) })
+}
+
+// Neighbour is a neighbour in words.
+type Neighbour struct {
+	Address string `json:"address"`
+	Port    int    `json:"port"`
+	VLAN    uint16 `json:"vlan"`
+	MAC     string `json:"mac"`
+	State   string `json:"state"`
+	Wanted  bool   `json:"wanted"`
+	AgeMS   int64  `json:"age_ms"`
+}
+
+func (s *server) neighbours(*http.Request) (any, error) {
+	if s.rt == nil {
+		return nil, errNoRuntime
+	}
+	list := []Neighbour{}
+	for _, n := range s.rt.Neighbours() {
+		m := n.MAC
+		list = append(list, Neighbour{
+			Address: n.Addr.String(), Port: n.Port, VLAN: n.VLAN, State: n.State.String(), Wanted: n.Wanted, AgeMS: n.Age.Milliseconds(),
+			MAC: fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5]),
+		})
+	}
+	return list, nil
+}
+
+func (s *server) stats(r *http.Request) (any, error) {
+	v, err := viewing(s, func(v *view.View) (view.Stats, error) { return v.Stats(r.Context()) })
+	if err == nil && s.rt != nil {
+		v.(view.Stats).Set("runtime", s.rt.Counters())
+	}
+	return v, err
+}
+
+func (s *server) events(r *http.Request) (any, error) {
+	if s.rt == nil {
+		return nil, errNoRuntime
+	}
+	limit, err := number(r, "limit", 1<<31-1)
+	if err != nil {
+		return nil, err
+	}
+	if limit == 0 {
+		limit = defaultLimit
+	}
+	entries := s.rt.Events(int(limit))
+	return viewing(s, func(v *view.View) ([]view.Event, error) { return v.Events(r.Context(), entries) })
+}

@@ -1,0 +1,192 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"splicenic/driver/device"
+	"splicenic/runtime/daemon"
+)
+
+// ErrRunning is the error of a socket that another runtime holds.
+var ErrRunning = fmt.Errorf("a runtime is running: %w", device.ErrBusy)
+
+// ErrNotSocket is the error of a path at which something other than a socket lies. It is left alone.
+var ErrNotSocket = errors.New("is no socket and is left alone")
+
+// DefaultSocket is where the runtime called name listens unless told otherwise.
+func DefaultSocket(name string) string {
+	dir := "/run"
+	if os.Getuid() != 0 {
+		if dir = os.Getenv("XDG_RUNTIME_DIR"); dir == "" {
+			return filepath.Join(os.TempDir(), "splicenic-"+strconv.Itoa(os.Getuid()), name+".sock")
+		}
+	}
+	return filepath.Join(dir, "splicenic", name+".sock")
+}
+
+// Listener is a socket that this process alone holds.
+type Listener struct {
+	net.Listener
+	lock *os.File
+	once sync.Once
+	err  error
+}
+
+// Listen takes a socket path. A lock beside it decides between two runtimes, also where one of them hangs: it is held as
+// long as the process lives, and only who has it removes a socket that nobody answers on. Nothing but a dead socket is
+// ever removed.
+func Listen(path string) (*Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	lock, err := lockFile(path + ".lock")
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	l, err := listenLocked(path)
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return &Listener{Listener: l, lock: lock}, nil
+}
+
+// listenLocked makes the socket once the lock is held.
+func listenLocked(path string) (net.Listener, error) {
+	if err := clear(path); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// clear removes a socket that nobody listens on.
+func clear(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("%s %w", path, ErrNotSocket)
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		c.Close()
+		return fmt.Errorf("somebody answers there without holding the lock: %w", ErrRunning)
+	}
+	if !refused(err) {
+		return fmt.Errorf("%w: %v", ErrRunning, err)
+	}
+	return os.Remove(path)
+}
+
+// lockFile opens and locks a file and notes our process id in it. A file with anything else in it is left alone.
+func lockFile(path string) (*os.File, error) {
+	f, err := openLock(path)
+	if err != nil {
+		return nil, err
+	}
+	was, err := io.ReadAll(io.LimitReader(f, 64))
+	holder := strings.TrimSpace(string(was))
+	if _, bad := strconv.ParseUint(holder, 10, 32); err != nil || holder != "" && bad != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: the file holds something else and is left alone", path)
+	}
+	if err := lock(f); err != nil {
+		f.Close()
+		if errors.Is(err, ErrRunning) && holder != "" {
+			return nil, fmt.Errorf("process %s holds %s: %w", holder, path, err)
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	if err := errors.Join(f.Truncate(0), writePID(f)); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func writePID(f *os.File) error {
+	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}
+
+// Close removes the socket and gives the lock up.
+func (l *Listener) Close() error {
+	l.once.Do(func() { l.err = errors.Join(l.Listener.Close(), l.lock.Close()) })
+	return l.err
+}
+
+// Serve answers requests about a runtime until ctx ends, then closes the socket.
+func Serve(ctx context.Context, l *Listener, d *daemon.Daemon) error {
+	return serve(ctx, l, Handler(d, d))
+}
+
+type uidKey struct{}
+
+func serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	s := &http.Server{
+		Handler: allow(h), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if uid, err := peer(c); err == nil {
+				return context.WithValue(ctx, uidKey{}, uid)
+			}
+			return ctx
+		},
+	}
+	done := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case <-ctx.Done():
+		case <-done:
+		}
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if s.Shutdown(grace) != nil {
+			s.Close()
+		}
+	}()
+	err := s.Serve(l)
+	close(done)
+	<-stopped
+	if errors.Is(err, http.ErrServerClosed) && ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("serve requests: %w", err)
+}
+
+// allow lets root and our own user in.
+func allow(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		uid, ok := r.Context().Value(uidKey{}).(uint32)
+		if ok && (uid == 0 || uid == uint32(os.Getuid())) {
+			h.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Connection", "close")
+		write(w, http.StatusForbidden, failure{Error: Error{What: r.Method + " " + r.URL.Path, Where: "socket", Why: "only root and the user of the runtime may ask", Do: "use sudo", Exit: 6}})
+	})
+}

@@ -1,0 +1,241 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Position is a place in the file, both counted from one.
+type Position struct{ Line, Column int }
+
+// Config is a whole configuration.
+type Config struct {
+	File string // as given to Load
+	Text string // what was read
+
+	Card     Card
+	Emu      Emu
+	Client   Port
+	Server   Port // OneArmed: zero
+	OneArmed bool // one port carries both sides
+	Services []Service
+	Groups   []Group
+	Seed     uint64 // zero: random
+	Socket   string // empty: the default path
+
+	Warnings Problems // what is odd but allowed
+
+	groups map[string]*Group
+}
+
+// Body is where the card is.
+type Body string
+
+// The bodies of a card.
+const (
+	Auto     Body = "auto"
+	Emulator Body = "emu"
+	VFIO     Body = "vfio"
+	VFIOUser Body = "vfio-user"
+)
+
+// Card says which card is driven.
+type Card struct {
+	At   Position
+	Body Body
+	Name string // PCI address with VFIO, socket path with VFIOUser
+}
+
+// String returns the card as the file names it.
+func (c Card) String() string {
+	if c.Name == "" {
+		return string(c.Body)
+	}
+	return string(c.Body) + ":" + c.Name
+}
+
+// Emu says what the emulated card is wired to. Client is empty where the file does not say.
+type Emu struct {
+	At             Position
+	Client, Server Wire
+}
+
+// WireKind is a way frames reach the emulated card.
+type WireKind string
+
+// The kinds of wires.
+const (
+	Interface WireKind = "interface" // a kernel interface, by AF_PACKET
+	TAP       WireKind = "tap"
+	Pcap      WireKind = "pcap"
+	Memory    WireKind = "mem"
+)
+
+// Wire is what a port of the emulated card is wired to.
+type Wire struct {
+	At   Position
+	Kind WireKind // empty: not wired
+	Name string   // the interface; with Pcap the file read
+	Out  string   // with Pcap the file written
+}
+
+// String returns the wire as the file names it.
+func (w Wire) String() string {
+	switch w.Kind {
+	case TAP:
+		return "tap:" + w.Name
+	case Pcap:
+		return "pcap:" + w.Name + "," + w.Out
+	case Memory:
+		return "mem"
+	}
+	return w.Name
+}
+
+// Port is one port's place in the network.
+type Port struct {
+	At        Position
+	Addresses []Address
+	Gateways  []Gateway // at most one of each family
+	Forward   bool      // packets of no listener and no connection are routed
+}
+
+// Address is an address of the card with its subnet.
+type Address struct {
+	At     Position
+	Prefix netip.Prefix // the address itself, not masked
+	VLAN   uint16       // zero: untagged
+}
+
+// Gateway is a router that leads beyond the port's subnets.
+type Gateway struct {
+	At      Position
+	Address netip.Addr
+}
+
+// Service is what clients connect to.
+type Service struct {
+	At       Position
+	Name     string
+	Listen   []Listen
+	Routes   []Route
+	Default  string // group; empty: none
+	ISN      ISN
+	MSS      uint16 // promised instead of what the profiles allow; zero: what they allow
+	Idle     time.Duration
+	WaitHead time.Duration // zero, like Idle: the card's own default
+}
+
+// Listen is a VIP and a port.
+type Listen struct {
+	At   Position
+	Addr netip.AddrPort
+}
+
+// ISN says how initial sequence numbers toward clients are chosen.
+type ISN uint8
+
+// The choices of ISN.
+const (
+	Keyed     ISN = iota // by a keyed function of the connection (RFC 6528)
+	ByAddress            // the page's address
+)
+
+// String returns the choice as the file writes it.
+func (i ISN) String() string {
+	if i == ByAddress {
+		return "address"
+	}
+	return "keyed"
+}
+
+// Route sends some requests of a service to a group.
+type Route struct {
+	At    Position
+	Host  string // as normalised by rule.Host; empty: every host
+	Path  string // as normalised by rule.Path
+	Exact bool   // else a prefix by segments
+	Group string
+}
+
+// Scheduler spreads connections over the servers of a group.
+type Scheduler string
+
+// The schedulers of this release.
+const (
+	RoundRobin         Scheduler = "rr"
+	WeightedRoundRobin Scheduler = "wrr"
+)
+
+// Group is a set of servers that serve the same.
+type Group struct {
+	At        Position
+	Name      string
+	Scheduler Scheduler
+	Servers   []Server
+}
+
+// Server is one real server. Method is always NAT in this release.
+type Server struct {
+	At      Position
+	Addr    netip.AddrPort
+	Weight  uint16 // zero: no new connections
+	Profile Profile
+}
+
+// Profile is what a server's SYN-ACKs keep. The zero value says nothing is known.
+type Profile struct {
+	Known      bool
+	MSS        uint16 // zero: not said
+	WScale     uint8
+	WScaleOn   bool
+	SACK       bool
+	Timestamps bool
+}
+
+// Ports returns the ports in use with their numbers.
+func (c *Config) Ports() []*Port {
+	if c.OneArmed {
+		return []*Port{&c.Client}
+	}
+	return []*Port{&c.Client, &c.Server}
+}
+
+// Group finds a group by its name.
+func (c *Config) Group(name string) *Group { return c.groups[name] }
+
+// A Hop is where packets for an address go: the port, the VLAN and the neighbour.
+type Hop struct {
+	Port     int
+	VLAN     uint16
+	Neighbor netip.Addr
+}
+
+// Route finds the hop to an address: a neighbour in a subnet of a port, else the gateway of the server's side, else that
+// of the client's.
+func (c *Config) Route(to netip.Addr) (Hop, bool) {
+	ports := c.Ports()
+	for i, p := range ports {
+		if a, ok := p.subnet(to); ok {
+			return Hop{Port: i, VLAN: a.VLAN, Neighbor: to}, true
+		}
+	}
+	for i := len(ports) - 1; i >= 0; i-- {
+		for _, g := range ports[i].Gateways {
+			if a, ok := ports[i].subnet(g.Address); ok && g.Address.Is4() == to.Is4() {
+				return Hop{Port: i, VLAN: a.VLAN, Neighbor: g.Address}, true
+			}
+		}
+	}
+	return Hop{}, false
+}
+
+// subnet returns the port's address whose subnet holds a.
+func (p *Port) subnet(a netip.Addr) (Address, bool) {
+	for _, own := range p.Addresses {
+		if own.Prefix.Contains(a) {
+			return own, true
+		}
+	}
+	return Address{}, false
+}

@@ -1,0 +1,436 @@
+package config
+
+import (
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"splicenic/runtime/rule"
+)
+
+// config decodes the top level.
+func (d *decoder) config(c *Config, v value) {
+	c.Card = Card{Body: Auto}
+	d.mapping(v, "the configuration", []field{
+		{"card", func(v value) { d.card(&c.Card, v) }},
+		{"emu", func(v value) { d.emu(&c.Emu, v) }},
+		{"ports", func(v value) {
+			d.mapping(v, "ports", []field{
+				{"client", func(v value) { d.port(&c.Client, v) }},
+				{"server", func(v value) { d.port(&c.Server, v) }},
+			})
+		}},
+		{"services", func(v value) {
+			d.list(v, func(v value) { c.Services = append(c.Services, d.service(v)) })
+		}},
+		{"groups", func(v value) {
+			d.list(v, func(v value) { c.Groups = append(c.Groups, d.group(v)) })
+		}},
+		{"seed", func(v value) { c.Seed = d.number(v, "seed", 0, 1<<64-1) }},
+		{"socket", func(v value) { c.Socket = d.path(v, "path of a socket", 107) }},
+	})
+	c.OneArmed = c.Server.At == Position{}
+	c.groups = make(map[string]*Group, len(c.Groups))
+	for i := range c.Groups {
+		c.groups[c.Groups[i].Name] = &c.Groups[i]
+	}
+}
+
+func (d *decoder) card(c *Card, v value) {
+	s, ok := d.text(v, "a card")
+	if !ok {
+		return
+	}
+	c.At = v.at
+	body, name, named := strings.Cut(s, ":")
+	c.Body, c.Name = Body(body), name
+	switch {
+	case !named && (c.Body == Auto || c.Body == Emulator):
+	case named && c.Body == VFIO && pciAddress(name):
+	case named && c.Body == VFIOUser && filepath.IsAbs(name):
+	default:
+		d.problem(v.at, v.key, "%q is no card: write auto, emu, vfio:0000:65:00.0 or vfio-user:/path/of/socket", clip(s)).
+			Near = near(body, []string{"auto", "emu", "vfio", "vfio-user"})
+	}
+}
+
+// pciAddress checks "[domain:]bus:device.function".
+func pciAddress(s string) bool {
+	parts := strings.Split(s, ":")
+	slot, function, ok := strings.Cut(parts[len(parts)-1], ".")
+	if !ok || len(parts) < 2 || len(parts) > 3 {
+		return false
+	}
+	if len(parts) == 3 && !hex(parts[0], 4, 8) {
+		return false
+	}
+	return hex(parts[len(parts)-2], 2, 2) && hex(slot, 2, 2) && (slot[0] == '0' || slot[0] == '1') && len(function) == 1 && function[0] >= '0' && function[0] <= '7'
+}
+
+func hex(s string, lo, hi int) bool {
+	return len(s) >= lo && len(s) <= hi && strings.Trim(s, "0123456789abcdefABCDEF") == ""
+}
+
+func (d *decoder) emu(e *Emu, v value) {
+	e.At = v.at
+	d.mapping(v, "emu", []field{
+		{"client", func(v value) { e.Client = d.wire(v) }},
+		{"server", func(v value) { e.Server = d.wire(v) }},
+	})
+}
+
+func (d *decoder) wire(v value) Wire {
+	s, ok := d.text(v, "a wire")
+	if !ok {
+		return Wire{}
+	}
+	w := Wire{At: v.at, Kind: Interface, Name: s}
+	kind, rest, named := strings.Cut(s, ":")
+	switch {
+	case s == "mem":
+		return Wire{At: v.at, Kind: Memory}
+	case named && kind == "tap":
+		w.Kind, w.Name = TAP, rest
+	case named && kind == "pcap":
+		in, out, two := strings.Cut(rest, ",")
+		if !two || in == "" || out == "" || strings.Contains(out, ",") {
+			d.problem(v.at, v.key, "%q wants two files: pcap:IN,OUT", clip(s))
+		}
+		return Wire{At: v.at, Kind: Pcap, Name: in, Out: out}
+	case named && kind == "xdp":
+		d.problem(v.at, v.key, "wire %q is not supported yet by this build", clip(s))
+		return Wire{}
+	case named:
+		d.problem(v.at, v.key, "%q is no wire: write an interface, tap:NAME, pcap:IN,OUT or mem", clip(s)).Near = d.near(kind, []string{"tap", "pcap"})
+		return Wire{}
+	}
+	if n := len(w.Name); n == 0 || n > 15 || w.Name == "." || w.Name == ".." || strings.ContainsAny(w.Name, "/ \t") {
+		d.problem(v.at, v.key, "%q is no name of an interface", clip(w.Name))
+	}
+	return w
+}
+
+func (d *decoder) path(v value, what string, limit int) string {
+	s, ok := d.text(v, "a "+what)
+	if ok && (!filepath.IsAbs(s) || len(s) > limit) {
+		d.problem(v.at, v.key, "%q is no %s: it begins with a slash and has at most %d bytes", clip(s), what, limit)
+	}
+	return s
+}
+
+func (d *decoder) port(p *Port, v value) {
+	p.At = v.at
+	d.mapping(v, "a port", []field{
+		{"addresses", func(v value) {
+			d.list(v, func(v value) { p.Addresses = append(p.Addresses, d.address(v)) })
+		}},
+		{"gateway", func(v value) {
+			if _, ok := v.node.(*ast.SequenceNode); ok {
+				d.list(v, func(v value) { p.Gateways = append(p.Gateways, Gateway{v.at, d.addr(v)}) })
+				return
+			}
+			p.Gateways = append(p.Gateways, Gateway{v.at, d.addr(v)})
+		}},
+		{"forward", func(v value) { p.Forward = d.word(v, "forward", []string{"off", "routed"}, nil) == "routed" }},
+		{"snat", nil},
+	})
+}
+
+func (d *decoder) address(v value) Address {
+	a := Address{At: v.at}
+	if _, ok := v.node.(ast.ScalarNode); ok {
+		a.Prefix = d.prefix(v)
+		return a
+	}
+	given := false
+	ok := d.mapping(v, "an address", []field{
+		{"address", func(v value) { a.Prefix, given = d.prefix(v), true }},
+		{"vlan", func(v value) { a.VLAN = uint16(d.number(v, "vlan", 1, 4094)) }},
+	})
+	if ok && !given {
+		d.problem(v.at, v.key, "address is missing")
+	}
+	return a
+}
+
+// prefix decodes an address with the length of its subnet.
+func (d *decoder) prefix(v value) netip.Prefix {
+	s, ok := d.text(v, "an address with its subnet")
+	if !ok {
+		return netip.Prefix{}
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		d.problem(v.at, v.key, "%q is no address with its subnet, such as 198.18.0.1/24", clip(s))
+		return netip.Prefix{}
+	}
+	if p.Bits() == 0 {
+		d.problem(v.at, v.key, "%s takes the whole address space as its subnet", s)
+		return p
+	}
+	if why := impossible(p.Addr()); why != "" {
+		d.problem(v.at, v.key, "%s %s", p.Addr(), why)
+	} else if p.Addr().Is4() && p.Bits() < 31 && (p.Masked().Addr() == p.Addr() || broadcast(p) == p.Addr()) {
+		d.problem(v.at, v.key, "%s names the subnet or its broadcast address, not a station", s)
+	}
+	return p
+}
+
+// broadcast is the last address of an IPv4 subnet.
+func broadcast(p netip.Prefix) netip.Addr {
+	a := p.Masked().Addr().As4()
+	for i := p.Bits(); i < 32; i++ {
+		a[i/8] |= 0x80 >> (i % 8)
+	}
+	return netip.AddrFrom4(a)
+}
+
+func (d *decoder) addr(v value) netip.Addr {
+	s, ok := d.text(v, "an address")
+	if !ok {
+		return netip.Addr{}
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		d.problem(v.at, v.key, "%q is no address", clip(s))
+		return netip.Addr{}
+	}
+	if why := impossible(a); why != "" {
+		d.problem(v.at, v.key, "%s %s", a, why)
+	}
+	return a
+}
+
+func (d *decoder) addrPort(v value) netip.AddrPort {
+	s, ok := d.text(v, "an address and a port")
+	if !ok {
+		return netip.AddrPort{}
+	}
+	a, err := netip.ParseAddrPort(s)
+	if err != nil {
+		if bare, err := netip.ParseAddr(s); err == nil {
+			d.problem(v.at, v.key, "%q has no port: write %s", s, netip.AddrPortFrom(bare, 80))
+			return netip.AddrPort{}
+		}
+		d.problem(v.at, v.key, "%q is no address and port, such as 198.18.0.80:80 or [2001:db8::80]:80", clip(s))
+		return netip.AddrPort{}
+	}
+	if why := impossible(a.Addr()); why != "" {
+		d.problem(v.at, v.key, "%s %s", a.Addr(), why)
+	}
+	if a.Port() == 0 {
+		d.problem(v.at, v.key, "port 0 cannot be connected to")
+	}
+	return a
+}
+
+// impossible says why no single station on a network can have an address.
+func impossible(a netip.Addr) string {
+	switch {
+	case a.Is4In6():
+		return "is an IPv4 address in IPv6 form; write " + a.Unmap().String()
+	case a.Zone() != "":
+		return "has a zone, which means nothing to the card"
+	case a.IsUnspecified():
+		return "is the unspecified address"
+	case a.IsLoopback():
+		return "is a loopback address"
+	case a.IsMulticast():
+		return "is a multicast address"
+	case a.IsLinkLocalUnicast() && a.Is6():
+		return "is a link-local address"
+	case a.Is4() && (a.As4()[0] == 0 || a.As4()[0] >= 240):
+		return "is reserved and cannot be a station"
+	}
+	return ""
+}
+
+var (
+	laterModes     = []string{"nat", "fullnat", "tun", "dr"}
+	laterProtocols = []string{"tls", "tcp", "udp"}
+	laterSchedules = []string{"lc", "wlc", "lblc", "lblcr", "dh", "sh", "sed", "nq", "fo", "ovf", "mh", "twos", "maglev"}
+)
+
+func (d *decoder) service(v value) Service {
+	s := Service{At: v.at}
+	d.mapping(v, "a service", []field{
+		{"name", func(v value) { s.Name = d.identifier(v, "name") }},
+		{"listen", func(v value) {
+			d.list(v, func(v value) { s.Listen = append(s.Listen, Listen{v.at, d.addrPort(v)}) })
+		}},
+		{"mode", func(v value) { d.word(v, "mode", []string{"splice"}, laterModes) }},
+		{"protocol", func(v value) { d.word(v, "protocol", []string{"http"}, laterProtocols) }},
+		{"routes", func(v value) {
+			d.list(v, func(v value) { s.Routes = append(s.Routes, d.route(v)) })
+		}},
+		{"default", func(v value) { s.Default = d.target(v) }},
+		{"isn", func(v value) {
+			if d.word(v, "isn", []string{"keyed", "address"}, nil) == "address" {
+				s.ISN = ByAddress
+			}
+		}},
+		{"mss", func(v value) { s.MSS = uint16(d.number(v, "mss", minMSS, 65495)) }},
+		{"timeouts", func(v value) {
+			d.mapping(v, "timeouts", []field{
+				{"idle", func(v value) { d.duration(v, &s.Idle) }},
+				{"wait_head", func(v value) { d.duration(v, &s.WaitHead) }},
+				{"syn_rcvd", nil}, {"server_syn", nil}, {"closing", nil}, {"quarantine", nil},
+			})
+		}},
+		{"defence", nil}, {"wscale", nil}, {"sack", nil}, {"timestamps", nil}, {"requests", nil}, {"proxy", nil},
+		{"forwarded", nil}, {"persistence", nil},
+	})
+	return s
+}
+
+// minMSS is the least MSS a host may be given without being asked (RFC 9293 3.7.1, IPv4).
+const minMSS = 536
+
+func (d *decoder) duration(v value, to *time.Duration) {
+	switch v.node.(type) {
+	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode:
+	default:
+		d.problem(v.at, v.key, "wants a duration, got %s", describe(v.node))
+		return
+	}
+	t, err := ParseDuration(v.node.GetToken().Value)
+	if err != nil {
+		d.problem(v.at, v.key, "%v", err)
+		return
+	}
+	*to = t
+}
+
+// target decodes where requests go: the name of a group.
+func (d *decoder) target(v value) string {
+	if _, ok := v.node.(ast.ScalarNode); !ok {
+		d.mapping(v, "a reply", []field{{"reply", nil}})
+		return ""
+	}
+	return d.identifier(v, "group")
+}
+
+func (d *decoder) route(v value) Route {
+	r := Route{At: v.at}
+	ok := d.mapping(v, "a route", []field{
+		{"host", func(v value) { r.Host = d.host(v) }},
+		{"path", func(v value) { r.Path, r.Exact = d.pathPattern(v) }},
+		{"to", func(v value) { r.Group = d.target(v) }},
+		{"header", nil}, {"method", nil}, {"query", nil}, {"sni", nil},
+	})
+	if ok && r.Group == "" && !d.complains(v.key) {
+		d.problem(v.at, v.key, "to is missing: name the group the requests go to")
+	}
+	return r
+}
+
+// complains says whether something at or below a key was wrong already.
+func (d *decoder) complains(key string) bool {
+	for i := range d.problems {
+		if strings.HasPrefix(d.problems[i].Key, key) {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *decoder) host(v value) string {
+	s, ok := d.text(v, "a host")
+	if !ok {
+		return ""
+	}
+	if strings.HasPrefix(s, "*.") || s == "*" {
+		d.problem(v.at, v.key, "host %q with a wildcard is not supported yet by this build; leave host out for every host", clip(s))
+		return ""
+	}
+	host, err := rule.Host(s)
+	if err != nil {
+		d.problem(v.at, v.key, "%v", err)
+	}
+	return host
+}
+
+func (d *decoder) pathPattern(v value) (path string, exact bool) {
+	s, ok := d.text(v, "a path")
+	if !ok {
+		return "", false
+	}
+	path, exact, err := rule.Pattern(s)
+	if err != nil {
+		d.problem(v.at, v.key, "%v", err)
+	}
+	return path, exact
+}
+
+// group decodes a group. A server has the group's profile where it has none of its own.
+func (d *decoder) group(v value) Group {
+	g := Group{At: v.at, Scheduler: WeightedRoundRobin}
+	var profile Profile
+	own := map[int]bool{} // servers with a profile of their own
+	d.mapping(v, "a group", []field{
+		{"name", func(v value) { g.Name = d.identifier(v, "name") }},
+		{"scheduler", func(v value) {
+			g.Scheduler = Scheduler(d.word(v, "scheduler", []string{"rr", "wrr"}, laterSchedules))
+		}},
+		{"method", func(v value) { d.method(v) }},
+		{"profile", func(v value) { profile = d.profile(v) }},
+		{"servers", func(v value) {
+			d.list(v, func(v value) {
+				s, has := d.server(v)
+				own[len(g.Servers)] = has
+				g.Servers = append(g.Servers, s)
+			})
+		}},
+		{"check", nil}, {"return", nil},
+	})
+	for i := range g.Servers {
+		if !own[i] {
+			g.Servers[i].Profile = profile
+		}
+	}
+	return g
+}
+
+// method decodes how the server leg works. A splice needs the replies.
+func (d *decoder) method(v value) {
+	s, ok := d.text(v, "a method")
+	if ok && s == "dr" {
+		d.problem(v.at, v.key, "a splice needs the replies through the card, and with dr they go past it: use nat")
+		return
+	}
+	if ok && s == "tun" {
+		d.problem(v.at, v.key, "a splice needs the replies through the card, and with tun they go past it unless the server returns them (return: card, which is not supported yet by this build): use nat")
+		return
+	}
+	d.word(v, "method", []string{"nat"}, []string{"fullnat"})
+}
+
+func (d *decoder) profile(v value) Profile {
+	p := Profile{Known: true}
+	d.mapping(v, "a profile", []field{
+		{"mss", func(v value) { p.MSS = uint16(d.number(v, "mss", minMSS, 65495)) }},
+		{"wscale", func(v value) { p.WScale, p.WScaleOn = uint8(d.number(v, "wscale", 0, 14)), true }},
+		{"sack", func(v value) { p.SACK = d.boolean(v) }},
+		{"timestamps", func(v value) { p.Timestamps = d.boolean(v) }},
+	})
+	return p
+}
+
+func (d *decoder) server(v value) (s Server, profile bool) {
+	s = Server{At: v.at, Weight: 1}
+	given := false
+	ok := d.mapping(v, "a server", []field{
+		{"address", func(v value) { s.Addr, given = d.addrPort(v), true }},
+		{"weight", func(v value) { s.Weight = uint16(d.number(v, "weight", 0, 65535)) }},
+		{"method", func(v value) { d.method(v) }},
+		{"profile", func(v value) { s.Profile, profile = d.profile(v), true }},
+		{"return", nil},
+	})
+	if ok && !given {
+		d.problem(v.at, v.key, "address is missing")
+	}
+	return s, profile
+}

@@ -1,0 +1,140 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Change is one difference between two configurations.
+type Change struct {
+	Op   string `json:"op"`   // "add", "remove" or "change"
+	Kind string `json:"kind"` // "setting", "port", "vip", "listener", "service", "rule", "group" or "server"
+	Name string `json:"name"`
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
+}
+
+// Diff tells what b has other than a, in a fixed order. Either may be nil: nothing.
+func Diff(a, b *Config) []Change {
+	from, to := facts(a), facts(b)
+	changes := []Change{}
+	for _, key := range sortedKeys(from, to) {
+		f, had := from[key]
+		t, has := to[key]
+		c := Change{Kind: key.kind, Name: key.name, From: f, To: t}
+		switch {
+		case !had:
+			c.Op = "add"
+		case !has:
+			c.Op = "remove"
+		case f != t:
+			c.Op = "change"
+		default:
+			continue
+		}
+		changes = append(changes, c)
+	}
+	return changes
+}
+
+// A fact is something a configuration says, under a name.
+type fact struct{ kind, name string }
+
+var kindOrder = []string{"setting", "port", "vip", "listener", "service", "rule", "group", "server"}
+
+func sortedKeys(maps ...map[fact]string) []fact {
+	var keys []fact
+	for _, m := range maps {
+		for k := range m {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b fact) int {
+		return cmp.Or(cmp.Compare(slices.Index(kindOrder, a.kind), slices.Index(kindOrder, b.kind)), cmp.Compare(a.name, b.name))
+	})
+	return slices.Compact(keys)
+}
+
+// facts spells a configuration out.
+func facts(c *Config) map[fact]string {
+	m := map[fact]string{}
+	if c == nil {
+		return m
+	}
+	m[fact{"setting", "card"}] = c.Card.String()
+	m[fact{"setting", "seed"}] = strconv.FormatUint(c.Seed, 10)
+	m[fact{"setting", "socket"}] = c.Socket
+	m[fact{"setting", "emu"}] = strings.TrimSuffix(c.Emu.Client.String()+" "+c.Emu.Server.String(), " ")
+	for i, p := range c.Ports() {
+		m[fact{"port", portKey(i)}] = p.describe()
+	}
+	for i := range c.Services {
+		c.Services[i].facts(m)
+	}
+	for _, g := range c.Groups {
+		m[fact{"group", g.Name}] = "scheduler " + string(g.Scheduler)
+		for _, s := range g.Servers {
+			m[fact{"server", g.Name + " " + s.Addr.String()}] = fmt.Sprintf("weight %d%s", s.Weight, s.Profile.describe())
+		}
+	}
+	return m
+}
+
+func (s *Service) facts(m map[fact]string) {
+	m[fact{"service", s.Name}] = fmt.Sprintf("default %s, isn %s, mss %d, idle %v, wait_head %v", s.Default, s.ISN, s.MSS, s.Idle, s.WaitHead)
+	for _, l := range s.Listen {
+		m[fact{"listener", l.Addr.String()}] = s.Name
+		m[fact{"vip", l.Addr.Addr().String()}] = ""
+	}
+	for i, r := range s.Routes {
+		name := s.Name + " " + r.Host + r.Path
+		if !r.Exact {
+			name += "/*"
+		}
+		if _, twice := m[fact{"rule", name}]; twice {
+			name += " (" + strconv.Itoa(i) + ")"
+		}
+		m[fact{"rule", name}] = r.Group
+	}
+}
+
+func (p *Port) describe() string {
+	var b strings.Builder
+	for _, a := range p.Addresses {
+		b.WriteString(a.Prefix.String())
+		if a.VLAN != 0 {
+			fmt.Fprintf(&b, " vlan %d", a.VLAN)
+		}
+		b.WriteString(", ")
+	}
+	for _, g := range p.Gateways {
+		fmt.Fprintf(&b, "gateway %s, ", g.Address)
+	}
+	if p.Forward {
+		return b.String() + "forward routed"
+	}
+	return b.String() + "forward off"
+}
+
+func (p Profile) describe() string {
+	if !p.Known {
+		return ""
+	}
+	s := ", profile"
+	if p.MSS != 0 {
+		s += fmt.Sprintf(" mss %d", p.MSS)
+	}
+	if p.WScaleOn {
+		s += fmt.Sprintf(" wscale %d", p.WScale)
+	}
+	if p.SACK {
+		s += " sack"
+	}
+	if p.Timestamps {
+		s += " timestamps"
+	}
+	return s
+}

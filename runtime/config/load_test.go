@@ -1,0 +1,482 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// good is a configuration with everything in it, line by line as the tests below count.
+const good = `card: auto
+emu: {client: eth1, server: eth2}
+ports:
+  client: {addresses: [198.18.0.1/24, {address: 2001:db8:1::1/64, vlan: 7}], gateway: [198.18.0.254, "2001:db8:1::fe"], forward: off}
+  server:
+    addresses:
+      - 198.18.1.1/24
+      - 2001:db8:2::1/64
+    forward: routed
+services:
+  - name: web
+    listen: [198.18.0.80:80]
+    mode: splice
+    protocol: http
+    isn: address
+    mss: 1400
+    timeouts: {idle: 2h, wait_head: 1.5s}
+    routes:
+      - {host: IMG.example, path: /photos/*, to: static}
+      - {path: /health, to: app}
+      - {to: app}
+  - name: six
+    listen: ["[2001:db8:9::80]:80", "[2001:db8:9::81]:8080"]
+    default: six
+groups:
+  - name: app
+    scheduler: wrr
+    method: nat
+    profile: {mss: 1460, wscale: 7, sack: true, timestamps: true}
+    servers:
+      - {address: 198.18.1.11:8080, weight: 3}
+      - {address: 198.18.1.12:8080, profile: {sack: true}, method: nat}
+      - {address: 203.0.113.9:80, weight: 0}
+  - {name: static, scheduler: rr, servers: [{address: 198.18.1.21:80}]}
+  - {name: six, servers: [{address: "[2001:db8:2::11]:80"}]}
+seed: 42
+socket: /run/x.sock
+`
+
+func load(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := Load("x.yaml", []byte(text))
+	if err != nil {
+		t.Fatalf("load: %v", err)
+	}
+	return c
+}
+
+func TestLoad(t *testing.T) {
+	c := load(t, good)
+	full := Profile{Known: true, MSS: 1460, WScale: 7, WScaleOn: true, SACK: true, Timestamps: true}
+	want := &Config{
+		File: "x.yaml", Text: good,
+		Card: Card{Body: Auto},
+		Emu:  Emu{Client: Wire{Kind: Interface, Name: "eth1"}, Server: Wire{Kind: Interface, Name: "eth2"}},
+		Client: Port{
+			Addresses: []Address{{Prefix: netip.MustParsePrefix("198.18.0.1/24")}, {Prefix: netip.MustParsePrefix("2001:db8:1::1/64"), VLAN: 7}},
+			Gateways:  []Gateway{{Address: netip.MustParseAddr("198.18.0.254")}, {Address: netip.MustParseAddr("2001:db8:1::fe")}},
+		},
+		Server: Port{Addresses: []Address{{Prefix: netip.MustParsePrefix("198.18.1.1/24")}, {Prefix: netip.MustParsePrefix("2001:db8:2::1/64")}}, Forward: true},
+		Services: []Service{
+			{Name: "web", Listen: []Listen{{Addr: netip.MustParseAddrPort("198.18.0.80:80")}}, ISN: ByAddress, MSS: 1400, Idle: 2 * time.Hour, WaitHead: 1500 * time.Millisecond,
+				Routes: []Route{{Host: "img.example", Path: "/photos", Group: "static"}, {Path: "/health", Exact: true, Group: "app"}, {Group: "app"}}},
+			{Name: "six", Listen: []Listen{{Addr: netip.MustParseAddrPort("[2001:db8:9::80]:80")}, {Addr: netip.MustParseAddrPort("[2001:db8:9::81]:8080")}}, Default: "six"},
+		},
+		Groups: []Group{
+			{Name: "app", Scheduler: WeightedRoundRobin, Servers: []Server{
+				{Addr: netip.MustParseAddrPort("198.18.1.11:8080"), Weight: 3, Profile: full},
+				{Addr: netip.MustParseAddrPort("198.18.1.12:8080"), Weight: 1, Profile: Profile{Known: true, SACK: true}},
+				{Addr: netip.MustParseAddrPort("203.0.113.9:80"), Weight: 0, Profile: full},
+			}},
+			{Name: "static", Scheduler: RoundRobin, Servers: []Server{{Addr: netip.MustParseAddrPort("198.18.1.21:80"), Weight: 1}}},
+			{Name: "six", Scheduler: WeightedRoundRobin, Servers: []Server{{Addr: netip.MustParseAddrPort("[2001:db8:2::11]:80"), Weight: 1}}},
+		},
+		Seed: 42, Socket: "/run/x.sock",
+	}
+	if diff := cmp.Diff(want, c, cmpopts.IgnoreTypes(Position{}), cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}, netip.AddrPort{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := c.Groups[1].At; got.Line != 34 {
+		t.Errorf("group static is at line %d, want 34", got.Line)
+	}
+}
+
+func TestRoute(t *testing.T) {
+	c := load(t, good)
+	for _, tt := range []struct {
+		to   string
+		want Hop
+		ok   bool
+	}{
+		{"198.18.1.11", Hop{1, 0, netip.MustParseAddr("198.18.1.11")}, true},
+		{"203.0.113.9", Hop{0, 0, netip.MustParseAddr("198.18.0.254")}, true},
+		{"2001:db8:1::5", Hop{0, 7, netip.MustParseAddr("2001:db8:1::5")}, true},
+		{"2001:db8:ffff::1", Hop{0, 7, netip.MustParseAddr("2001:db8:1::fe")}, true},
+	} {
+		got, ok := c.Route(netip.MustParseAddr(tt.to))
+		if got != tt.want || ok != tt.ok {
+			t.Errorf("route to %s: %+v %v, want %+v %v", tt.to, got, ok, tt.want, tt.ok)
+		}
+	}
+}
+
+// small is the least configuration; the tests below change a line of it.
+const small = `emu: {client: eth1, server: eth2}
+ports:
+  client: {addresses: [198.18.0.1/24]}
+  server: {addresses: [198.18.1.1/24]}
+services:
+  - name: web
+    listen: [198.18.0.80:80]
+    default: app
+groups:
+  - name: app
+    servers: [{address: 198.18.1.11:80}]
+`
+
+func TestProblems(t *testing.T) {
+	replace := func(old, new string) string {
+		if !strings.Contains(small, old) {
+			t.Fatalf("%q is not in the configuration", old)
+		}
+		return strings.Replace(small, old, new, 1)
+	}
+	for _, tt := range []struct {
+		name, text string
+		want       string // in the error
+		near       string
+	}{
+		{"unknown key", small + "sevices: []\n", "x.yaml:12:1: sevices: unknown key of the configuration", "services"},
+		{"unknown key below", replace("listen:", "lisen:"), "x.yaml:7:5: services[0].lisen: unknown key of a service", "listen"},
+		{"unknown key without a near one", small + "zzzzzzzz: 1\n", "zzzzzzzz: unknown key", ""},
+		{"duplicate key", small + "emu: {client: eth3}\n", "x.yaml:12:1: emu: is given twice, first at line 1", ""},
+		{"duplicate key in a flow", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, address: 198.18.1.12:80}"), "x.yaml:11:41: groups[0].servers[0].address: is given twice", ""},
+		{"no value", replace("    default: app", "    default:"), "x.yaml:8:5: services[0].default: has no value", ""},
+		{"list wanted", replace("listen: [198.18.0.80:80]", "listen: 198.18.0.80:80"), "services[0].listen: wants a list", ""},
+		{"mapping wanted", replace("{addresses: [198.18.0.1/24]}", "eth1"), "ports.client: wants a mapping (a port)", ""},
+		{"text wanted", replace("name: web", "name: 80"), "services[0].name: wants a name, got the number 80", ""},
+		{"number wanted", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: heavy}"), `wants weight (0 to 65535), got "heavy"`, ""},
+		{"number out of range", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: 65536}"), "weight is 65536", ""},
+		{"number negative", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: -1}"), "weight is -1", ""},
+		{"boolean wanted", replace("    default: app", "    default: app\n") + "    profile: {sack: 1}\n", "wants true or false", ""},
+		{"empty item", replace("[198.18.0.80:80]", "[198.18.0.80:80, ]"), "", ""},
+		{"null item", replace("[198.18.0.80:80]", "[~]"), "services[0].listen[0]: has no value", ""},
+		{"alias", replace("[198.18.0.80:80]", "*x"), "services[0].listen: wants a list, got an anchor", ""},
+		{"merge key", small + "<<: {seed: 1}\n", "wants a word as key", ""},
+		{"syntax", small + "a: [1\n", "x.yaml:12:", ""},
+		{"two documents", small + "---\n" + small, "wants one document", ""},
+		{"empty", "", "wants one document", ""},
+		{"not a mapping", "- a\n", "wants a mapping", ""},
+		{"nul byte", "a: \x00", "is no text", ""},
+		{"deep", strings.Repeat("[", 40), "nests deeper", ""},
+		{"many keys", strings.Repeat("a: 1\n", 1001), "more than 1000 keys", ""},
+		{"many keys in braces", "{" + strings.Repeat("a: 1, ", 1002) + "}", "more than 1000 keys", ""},
+		{"many lines, few keys", strings.Replace(small, "ports:", strings.Repeat("# a: 1\n\n", 2000)+"ports:", 1), "", ""},
+		{"dashes", strings.Repeat("- ", 40), "nests deeper", ""},
+
+		{"mode later", replace("    default: app", "    default: app\n    mode: tun"), `mode "tun" is not supported yet`, ""},
+		{"mode wrong", replace("    default: app", "    default: app\n    mode: splce"), `"splce" is no mode`, "splice"},
+		{"protocol later", replace("    default: app", "    default: app\n    protocol: tls"), `protocol "tls" is not supported yet`, ""},
+		{"scheduler later", small + "    scheduler: maglev\n", `scheduler "maglev" is not supported yet`, ""},
+		{"scheduler wrong", small + "    scheduler: wr\n", `"wr" is no scheduler`, "rr"},
+		{"key later", small + "    check: {type: http}\n", "groups[0].check: not supported yet", ""},
+		{"header later", replace("    default: app", `    routes: [{header: {X: "1"}, to: app}]`), "routes[0].header: not supported yet", ""},
+		{"reply later", replace("default: app", "default: {reply: 404}"), "services[0].default.reply: not supported yet", ""},
+		{"wildcard later", replace("    default: app", `    routes: [{host: "*.example", to: app}]`), "wildcard is not supported yet", ""},
+		{"method later", small + "    method: fullnat\n", `method "fullnat" is not supported yet`, ""},
+		{"method dr", small + "    method: dr\n", "a splice needs the replies through the card, and with dr they go past it", ""},
+		{"method tun", small + "    method: tun\n", "with tun they go past it unless the server returns them", ""},
+		{"snat later", replace("{addresses: [198.18.0.1/24]}", "{addresses: [198.18.0.1/24], snat: true}"), "ports.client.snat: not supported yet", ""},
+		{"xdp later", replace("client: eth1", "client: xdp:eth1"), "not supported yet", ""},
+
+		{"address wrong", replace("198.18.0.1/24", "198.18.0.300/24"), "is no address with its subnet", ""},
+		{"address without subnet", replace("198.18.0.1/24", "198.18.0.1"), "is no address with its subnet", ""},
+		{"subnet address", replace("198.18.0.1/24", "198.18.0.0/24"), "names the subnet or its broadcast address", ""},
+		{"broadcast address", replace("198.18.0.1/24", "198.18.0.255/24"), "names the subnet or its broadcast address", ""},
+		{"multicast", replace("198.18.0.1/24", "224.0.0.1/24"), "is a multicast address", ""},
+		{"loopback", replace("198.18.0.80:80", "127.0.0.1:80"), "is a loopback address", ""},
+		{"unspecified", replace("198.18.0.80:80", "0.0.0.0:80"), "is the unspecified address", ""},
+		{"class e", replace("198.18.0.80:80", "250.0.0.1:80"), "is reserved", ""},
+		{"mapped", replace("198.18.0.80:80", `"[::ffff:198.18.0.80]:80"`), "write 198.18.0.80", ""},
+		{"link-local", replace("198.18.0.80:80", `"[fe80::1]:80"`), "is a link-local address", ""},
+		{"zone", replace("198.18.0.80:80", `"[2001:db8::1%eth0]:80"`), "has a zone", ""},
+		{"port missing", replace("198.18.0.80:80", "198.18.0.80"), "has no port: write 198.18.0.80:80", ""},
+		{"port zero", replace("198.18.0.80:80", "198.18.0.80:0"), "port 0", ""},
+		{"port too large", replace("198.18.0.80:80", "198.18.0.80:65536"), "is no address and port", ""},
+		{"whole space", replace("198.18.0.1/24", "198.18.0.1/0"), "whole address space", ""},
+		{"vip is subnet", replace("198.18.0.80:80", "198.18.0.0:80"), "names subnet 198.18.0.0/24", ""},
+
+		{"server out of reach", replace("198.18.1.11", "203.0.113.11"), "x.yaml:11:15: groups[0].servers[0]: no port's subnet holds 203.0.113.11 and no gateway leads there", ""},
+		{"server is a VIP", replace("198.18.1.11:80", "198.18.0.80:81"), "is an address of the card itself (line 7)", ""},
+		{"server is the card", replace("198.18.1.11:80", "198.18.1.1:80"), "is an address of the card itself (line 4)", ""},
+		{"families", replace("198.18.0.80:80", `"[2001:db8::80]:80"`), "nat keeps the client's address", ""},
+		{"gateway outside", replace("{addresses: [198.18.1.1/24]}", "{addresses: [198.18.1.1/24], gateway: 198.18.2.1}"), "lies in no subnet of this port", ""},
+		{"gateway is us", replace("{addresses: [198.18.1.1/24]}", "{addresses: [198.18.1.1/24], gateway: 198.18.1.1}"), "is the port's own address", ""},
+		{"two gateways", replace("{addresses: [198.18.1.1/24]}", "{addresses: [198.18.1.1/24], gateway: [198.18.1.2, 198.18.1.3]}"), "second gateway", ""},
+		{"overlap", replace("198.18.1.1/24", "198.18.0.2/16"), "overlaps 198.18.0.0/24 at line 3", ""},
+		{"same subnet on both ports", replace("198.18.1.1/24", "198.18.0.2/24"), "overlaps", ""},
+		{"same subnet on two VLANs", replace("[198.18.1.1/24]", "[198.18.1.1/24, {address: 198.18.1.2/24, vlan: 5}]"), "overlaps", ""},
+		{"same address", replace("198.18.1.1/24", "198.18.0.1/24"), "is the address at line 3 too", ""},
+		{"vlan", replace("[198.18.1.1/24]", "[{address: 198.18.1.1/24, vlan: 4095}]"), "vlan is 4095", ""},
+		{"address missing", replace("[198.18.1.1/24]", "[{vlan: 5}]"), "address is missing", ""},
+		{"ports missing", strings.Replace(small, "ports:", "ports: {}\nx:", 1), "unknown key", ""},
+		{"no client", replace("  client: {addresses: [198.18.0.1/24]}\n", ""), "ports.client: is missing", ""},
+		{"no addresses", replace("{addresses: [198.18.1.1/24]}", "{}"), "has 0 addresses", ""},
+
+		{"emu beside vfio", "card: vfio:0000:65:00.0\n" + small, "emu: wires the emulated card, but card is vfio:0000:65:00.0 (line 1)", ""},
+		{"emu beside vfio-user", "card: vfio-user:/run/x.sock\n" + small, "remove one of them", ""},
+		{"emulator without wires", "card: emu\n" + strings.Replace(small, "emu: {client: eth1, server: eth2}\n", "", 1), "needs wires", ""},
+		{"card wrong", "card: fpga\n" + small, `"fpga" is no card`, ""},
+		{"pci address", "card: vfio:0000:3b:20.0\n" + small, "is no card", ""},
+		{"wire missing", replace("{client: eth1, server: eth2}", "{server: eth2}"), "client is missing", ""},
+		{"wire twice", replace("server: eth2", "server: eth1"), "is wired to eth1 as emu.client is", ""},
+		{"wire name", replace("server: eth2", "server: averylonginterfacename"), "is no name of an interface", ""},
+		{"wire kind", replace("server: eth2", "server: tpa:x"), "is no wire", "tap"},
+		{"wire pcap", replace("server: eth2", "server: pcap:x"), "pcap:IN,OUT", ""},
+		{"wire for nothing", replace("  server: {addresses: [198.18.1.1/24]}\n", ""), "emu.server: is wired, but ports.server has no addresses", ""},
+		{"addresses for nothing", replace(", server: eth2", ""), "ports.server: has addresses, but emu.server is not wired", ""},
+		{"one subnet", strings.NewReplacer(", server: eth2", "", "  server: {addresses: [198.18.1.1/24]}\n", "", "198.18.1.11", "198.18.0.11").Replace(small), "one port with one subnet needs fullnat", ""},
+
+		{"name missing", replace("  - name: web\n    listen", "  - listen"), "services[0]: name is missing", ""},
+		{"name wrong", replace("name: web", "name: we b"), `holds ' '`, ""},
+		{"same name", small + "  - {name: app, servers: [{address: 198.18.1.12:80}]}\n", "x.yaml:12:5: groups[1].name: group app is at line 10 already", ""},
+		{"group unknown", replace("default: app", "default: aqp"), "there is no group aqp", "app"},
+		{"route without group", replace("    default: app", "    default: app\n    routes: [{path: /x}]"), "to is missing", ""},
+		{"nowhere to go", replace("    default: app\n", ""), "has neither routes nor default", ""},
+		{"no listen", replace("    listen: [198.18.0.80:80]\n", ""), "listen: is missing", ""},
+		{"no servers", replace("    servers: [{address: 198.18.1.11:80}]\n", ""), "group app has no server", ""},
+		{"path wrong", replace("    default: app", "    default: app\n    routes: [{path: x, to: app}]"), "does not begin with a slash", ""},
+		{"host wrong", replace("    default: app", "    default: app\n    routes: [{host: a.example:80, to: app}]"), "no port", ""},
+		{"profiles differ", small + "  - {name: b, servers: [{address: 198.18.1.11:80, profile: {sack: true}}]}\n", "has another profile at line 11", ""},
+		{"mss too small", replace("    default: app", "    default: app\n    mss: 100"), "mss is 100", ""},
+		{"socket relative", small + "socket: x.sock\n", "is no path of a socket", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Load("x.yaml", []byte(tt.text))
+			if tt.want == "" {
+				if err != nil {
+					t.Errorf("error %v", err)
+				}
+				return
+			}
+			var p Problems
+			if !errors.As(err, &p) {
+				t.Fatalf("error %v, want Problems", err)
+			}
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error is\n%v\nwant in it\n%s", err, tt.want)
+			}
+			for _, x := range p {
+				if x.File != "x.yaml" || x.Line < 1 || x.Column < 1 {
+					t.Errorf("no position: %+v", x)
+				}
+			}
+			if tt.near != "" && !strings.Contains(err.Error(), fmt.Sprintf("did you mean %q?", tt.near)) {
+				t.Errorf("error %v does not offer %q", err, tt.near)
+			}
+		})
+	}
+}
+
+func TestAllProblemsAtOnce(t *testing.T) {
+	_, err := Load("x.yaml", []byte("cart: auto\nports: 7\nservices: [{nam: x}, {name: 5}]\n"))
+	var p Problems
+	if !errors.As(err, &p) || len(p) != 4 {
+		t.Fatalf("got %d problems, want 4:\n%v", len(p), err)
+	}
+	for i := 1; i < len(p); i++ {
+		if p[i].Line < p[i-1].Line {
+			t.Errorf("out of order: %v", err)
+		}
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	text := strings.Replace(small, "    default: app", "    default: app\n    routes: [{path: /x/*, to: app}, {path: /x/y/../*, to: app}]", 1) +
+		"  - {name: idle, servers: [{address: 198.18.1.12:80, weight: 0}]}\n"
+	got := load(t, text).Warnings.Error()
+	for _, want := range []string{"x.yaml:9:37: services[0].routes[1]: takes no request", "no service uses group idle", "every weight of group idle is 0"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("warnings are\n%s\nwant in them %s", got, want)
+		}
+	}
+}
+
+func TestOneArmed(t *testing.T) {
+	c := load(t, strings.NewReplacer(", server: eth2", "", "  server: {addresses: [198.18.1.1/24]}\n", "", "[198.18.0.1/24]", "[198.18.0.1/24, 198.18.1.1/24]").Replace(small))
+	if !c.OneArmed || len(c.Ports()) != 1 {
+		t.Errorf("one-armed %v, %d ports", c.OneArmed, len(c.Ports()))
+	}
+}
+
+// TestPlainScalars: a colon within a word makes no mapping, wherever the word stands.
+func TestPlainScalars(t *testing.T) {
+	c := load(t, strings.NewReplacer("{addresses: [198.18.1.1/24]}", "{addresses: [198.18.1.1/24, 2001:db8::1/64, {address: 2001:db8:1::1/64}]}",
+		"groups:", "  - {name: b, listen: [198.18.0.81:80, '198.18.0.82:80', \"198.18.0.83:80\"], default: app}\ngroups:").Replace(small))
+	if got := c.Server.Addresses[1].Prefix.String(); got != "2001:db8::1/64" {
+		t.Errorf("address %s", got)
+	}
+	for i, want := range []string{"198.18.0.81:80", "198.18.0.82:80", "198.18.0.83:80"} {
+		if got := c.Services[1].Listen[i].Addr.String(); got != want {
+			t.Errorf("listen %s, want %s", got, want)
+		}
+	}
+	for _, bad := range []string{"{198.18.0.81: 80}", "198.18.0.81: 80"} {
+		if _, err := Load("x.yaml", []byte(strings.Replace(small, "[198.18.0.80:80]", "["+bad+"]", 1))); err == nil || !strings.Contains(err.Error(), "got a mapping") {
+			t.Errorf("listen [%s]: error %v", bad, err)
+		}
+	}
+}
+
+func TestRoutedVIP(t *testing.T) {
+	load(t, strings.Replace(small, "198.18.0.80:80", "203.0.113.80:80", 1))
+}
+
+// TestCaseF03: a duration needs a unit, in the file and wherever else it is read.
+func TestCaseF03(t *testing.T) {
+	for _, tt := range []struct {
+		in   string
+		want time.Duration
+		err  string
+	}{
+		{"5", 0, "has no unit: write 5s or 5ms"},
+		{"5s", 5 * time.Second, ""},
+		{`"5"`, 0, "has no unit"},
+		{"1.5s", 1500 * time.Millisecond, ""},
+		{"1.5", 0, "has no unit"},
+		{"-1s", 0, "is negative"},
+		{"-1", 0, "has no unit"},
+		{"0", 0, ""},
+		{"0s", 0, ""},
+		{"5 s", 0, "without a space"},
+		{"1us", 0, "finer than a millisecond"},
+		{"2h30m", 150 * time.Minute, ""},
+		{"100h", 0, "more than"},
+		{"soon", 0, "is no duration"},
+		{"true", 0, "wants a duration"},
+		{"9999999999999999999h", 0, "is no duration"},
+	} {
+		c, err := Load("x.yaml", []byte(strings.Replace(small, "    default: app", "    default: app\n    timeouts: {wait_head: "+tt.in+"}", 1)))
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) || !strings.Contains(err.Error(), "services[0].timeouts.wait_head") {
+				t.Errorf("wait_head %s: error %v, want %q", tt.in, err, tt.err)
+			}
+		} else if err != nil || c.Services[0].WaitHead != tt.want {
+			t.Errorf("wait_head %s: error %v", tt.in, err)
+		}
+		if s := strings.Trim(tt.in, `"`); s != "true" {
+			got, err := ParseDuration(s)
+			if got != tt.want || (err == nil) != (tt.err == "") {
+				t.Errorf("ParseDuration(%q) = %v, %v; want %v, %q", s, got, err, tt.want, tt.err)
+			}
+		}
+	}
+}
+
+// TestCaseF17: what is there twice is an error that names both lines.
+func TestCaseF17(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"same server twice in a group", small + "      # again\n  - name: b\n    servers:\n      - {address: 198.18.1.11:80}\n      - {address: 198.18.1.12:80}\n      - {address: 198.18.1.11:80}\n",
+			"x.yaml:17:9: groups[1].servers[2]: server 198.18.1.11:80 is in group b at line 15 already"},
+		{"same VIP, port and protocol in two services", strings.Replace(small, "groups:", "  - {name: other, listen: [198.18.0.80:80], default: app}\ngroups:", 1),
+			"x.yaml:9:28: services[1].listen[0]: 198.18.0.80:80/tcp is listened on at line 7 already"},
+		{"same VIP and port twice in one service", strings.Replace(small, "[198.18.0.80:80]", "[198.18.0.80:80, 198.18.0.80:80]", 1),
+			"x.yaml:7:30: services[0].listen[1]: 198.18.0.80:80/tcp is listened on at line 7 already"},
+		{"names that differ in case", strings.Replace(small, "groups:", "  - {name: Web, listen: [198.18.0.81:80], default: app}\ngroups:", 1),
+			"x.yaml:9:5: services[1].name: service Web differs from web at line 6 in case only"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Load("x.yaml", []byte(tt.text))
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error is\n%v\nwant in it\n%s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "x.yaml")
+	if err := os.WriteFile(name, []byte(small), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := ReadFile(name); err != nil || c.File != name {
+		t.Errorf("read %s: %v", name, err)
+	}
+	if _, err := ReadFile(name + "x"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing file: %v", err)
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(MaxBytes + 1); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if _, err := ReadFile(name); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("large file: %v", err)
+	}
+}
+
+func TestDiff(t *testing.T) {
+	a := load(t, small)
+	b := load(t, strings.NewReplacer("[198.18.0.80:80]", "[198.18.0.80:80, 198.18.0.81:80]", "{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: 2}, {address: 198.18.1.12:80}",
+		"default: app", "default: app\n    routes: [{path: /x, to: app}]").Replace(small))
+	want := []Change{
+		{"add", "vip", "198.18.0.81", "", ""},
+		{"add", "listener", "198.18.0.81:80", "", "web"},
+		{"add", "rule", "web /x", "", "app"},
+		{"change", "server", "app 198.18.1.11:80", "weight 1", "weight 2"},
+		{"add", "server", "app 198.18.1.12:80", "", "weight 1"},
+	}
+	if diff := cmp.Diff(want, Diff(a, b)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := Diff(a, a); len(got) != 0 || got == nil {
+		t.Errorf("no difference: %v", got)
+	}
+	if got := Diff(nil, a); len(got) < 8 {
+		t.Errorf("from nothing: %v", got)
+	}
+}
+
+func TestNear(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{{"sevices", "services"}, {"serviecs", "services"}, {"PORTS", "ports"}, {"x", ""}, {"absolutely", ""}, {strings.Repeat("services", 100), ""}} {
+		if got := near(tt.in, []string{"ports", "services", "groups", "seed"}); got != tt.want {
+			t.Errorf("near(%q) = %q, want %q", tt.in, got, tt.want)
+		}
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add([]byte(good))
+	f.Add([]byte(small))
+	f.Add([]byte("a: &x [1]\nb: *x\n? [a]\n: b\n<<: *x\n"))
+	f.Add([]byte("ports: {client: {addresses: [{address: 1/0, vlan: -1}], gateway: []}}\nservices: [{routes: [{path: '%'}]}]\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if len(text) > 1<<14 {
+			return
+		}
+		c, err := Load("x.yaml", text)
+		var p Problems
+		if err != nil && (!errors.As(err, &p) || len(p) == 0) {
+			t.Fatalf("error %v is no Problems", err)
+		}
+		if (c == nil) != (err != nil) {
+			t.Fatal("neither a configuration nor an error")
+		}
+		if c == nil {
+			return
+		}
+		Diff(nil, c)
+		for _, g := range c.Groups {
+			for _, s := range g.Servers {
+				if _, ok := c.Route(s.Addr.Addr()); !ok {
+					t.Fatalf("no way to %s", s.Addr)
+				}
+			}
+		}
+		again, err := Load("x.yaml", []byte(c.Text))
+		if err != nil || len(Diff(c, again)) != 0 {
+			t.Fatalf("the same text gives %v", err)
+		}
+	})
+}

@@ -1,0 +1,253 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"splicenic/driver"
+	"splicenic/regs"
+	"splicenic/runtime/config"
+	"splicenic/runtime/exception"
+	"splicenic/runtime/neighbour"
+	"splicenic/runtime/rule"
+)
+
+// Apply makes a configuration count. On an error the one before stays in force, and Status tells.
+func (d *Daemon) Apply(ctx context.Context, c *config.Config) (*Applied, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a, err := d.apply(ctx, c)
+	d.reloaded(err)
+	return a, err
+}
+
+// Load reads a configuration and applies it. What is wrong with the text counts as a failed reload too.
+func (d *Daemon) Load(ctx context.Context, file string, text []byte) (*Applied, error) {
+	c, err := config.Load(file, text)
+	if err != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.reloaded(err)
+		return nil, err
+	}
+	return d.Apply(ctx, c)
+}
+
+// reloaded notes how a reload went.
+func (d *Daemon) reloaded(err error) {
+	d.status.LastReload = &Reload{OK: err == nil, At: d.wall()}
+	if err != nil {
+		d.status.LastReload.Error = err.Error()
+		d.log.Error("configuration not applied; the one before stays in force", "error", err)
+	}
+}
+
+// Applied is what an Apply did.
+type Applied struct {
+	Generation uint32          `json:"generation"`
+	Changes    []config.Change `json:"changes"`
+	Warnings   []string        `json:"warnings"`
+}
+
+func (d *Daemon) apply(ctx context.Context, c *config.Config) (*Applied, error) {
+	if err := d.changeable(c); err != nil {
+		return nil, err
+	}
+	old := &indexes{}
+	if d.im != nil {
+		old = &d.im.ix
+	}
+	in := d.inputs(c)
+	im, err := images(in, old, &held{})
+	if errors.Is(err, rule.ErrFull) { // find out what connections really name
+		var keep *held
+		if keep, err = d.audit(ctx, old); err == nil {
+			im, err = images(in, old, keep)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := d.w.write(ctx, im); err != nil {
+		return nil, err
+	}
+	d.forget(ctx, old, im)
+	a := &Applied{Generation: d.w.generation, Changes: config.Diff(d.cfg, c), Warnings: []string{}}
+	for _, w := range c.Warnings {
+		a.Warnings = append(a.Warnings, w.String())
+	}
+	first := d.cfg == nil
+	d.cfg, d.im = c, im
+	d.h.Configure(d.station(c, im), d.now)
+	d.status.Applied = d.wall()
+	if first {
+		if err := d.open(c); err != nil {
+			return nil, err
+		}
+	}
+	d.log.Info("configuration applied", "file", c.File, "generation", a.Generation, "changes", len(a.Changes))
+	d.again()
+	return a, nil
+}
+
+// forget clears the card's counters of rules and servers whose index was another's before.
+func (d *Daemon) forget(ctx context.Context, old *indexes, im *Image) {
+	for _, t := range []struct {
+		memory   int
+		old, now rule.Indexes
+	}{{regs.MemRuleCounter, old.rules, im.ix.rules}, {regs.MemServerState, old.servers, im.ix.servers}} {
+		was := map[uint32]string{}
+		for _, n := range append(t.old.Used(), t.old.Retired()...) {
+			was[n.Index] = n.Name
+		}
+		m := d.card.Memory(t.memory)
+		for _, n := range t.now.Used() {
+			name, taken := was[n.Index]
+			if !taken || name == n.Name {
+				continue
+			}
+			off, err := m.At(0, n.Index)
+			if err == nil {
+				err = d.card.WriteTable(ctx, off, make([]uint32, m.EntryBytes/4))
+			}
+			if err != nil {
+				d.log.Warn("old counters not cleared", "table", m.Name, "index", n.Index, "error", err)
+			}
+		}
+	}
+}
+
+// ErrRestart is the error of a change that a running daemon cannot make.
+var ErrRestart = errors.New("needs a restart")
+
+// changeable refuses what only a new start can change.
+func (d *Daemon) changeable(c *config.Config) error {
+	ports := d.card.Geometry().Ports
+	if uint32(len(c.Ports())) > ports {
+		return fmt.Errorf("the configuration has %d ports, the card has %d", len(c.Ports()), ports)
+	}
+	old := d.cfg
+	if old == nil {
+		return nil
+	}
+	for _, k := range []struct {
+		key  string
+		same bool
+	}{
+		{"card", old.Card.String() == c.Card.String()},
+		{"emu", old.Emu.Client.String() == c.Emu.Client.String() && old.Emu.Server.String() == c.Emu.Server.String()},
+		{"ports.server", old.OneArmed == c.OneArmed},
+		{"seed", old.Seed == c.Seed},
+		{"socket", old.Socket == c.Socket},
+	} {
+		if !k.same {
+			return fmt.Errorf("%s: %s changed: %w", c.File, k.key, ErrRestart)
+		}
+	}
+	return nil
+}
+
+// open lets the card work, once its tables are there.
+func (d *Daemon) open(c *config.Config) error {
+	for i := range c.Ports() {
+		if err := d.card.SetPort(i, driver.PortConfig{Enable: true}); err != nil {
+			return err
+		}
+	}
+	return d.card.Accept(true)
+}
+
+// Configuration returns the configuration in force, nil before the first.
+func (d *Daemon) Configuration() *config.Config {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cfg
+}
+
+// room reads how much the card's tables hold.
+func room(g driver.Geometry) Room {
+	return Room{
+		Listeners: g.Listeners, Services: g.Services, Groups: g.Groups, Servers: g.Servers, NextHops: g.NextHops, VIPs: g.VIPs,
+		Rules: g.Rules, URLNodes: g.URLNodes, Slots: g.Slots,
+	}
+}
+
+// ports reads what the card's ports are.
+func (d *Daemon) ports() (ports [2]exception.Port, mtu [2]uint16) {
+	for i := range ports {
+		at := func(r regs.Reg) uint32 { return d.card.Load(r.At(i, regs.PortStride)) }
+		ports[i] = exception.Port{
+			MAC: driver.MAC(at(regs.PortMacLo), regs.PortMacHiAddress(at(regs.PortMacHi))),
+			MTU: uint16(regs.PortMtuBytes(at(regs.PortMtu))),
+		}
+		mtu[i] = ports[i].MTU
+	}
+	return ports, mtu
+}
+
+// inputs collects what the tables depend on.
+func (d *Daemon) inputs(c *config.Config) *Inputs {
+	in := &Inputs{Config: c, Room: room(d.card.Geometry()), Neighbours: map[config.Hop]neighbour.MAC{}}
+	_, in.MTU = d.ports()
+	for _, n := range d.h.Neighbours().List(d.now) {
+		if n.Usable() {
+			in.Neighbours[config.Hop{Port: n.Port, VLAN: n.VLAN, Neighbor: n.Addr}] = n.MAC
+		}
+	}
+	return in
+}
+
+// station is what the exception handler is told about the card.
+func (d *Daemon) station(c *config.Config, im *Image) exception.Station {
+	ports, _ := d.ports()
+	st := exception.Station{Ports: ports[:len(c.Ports())], Config: c}
+	for _, n := range sorted(im.ix.vipAt) {
+		st.VIPs = append(st.VIPs, im.ix.vipAt[n])
+	}
+	for _, n := range sorted(im.ix.hopAt) {
+		st.Hops = append(st.Hops, im.ix.hopAt[n])
+	}
+	return st
+}
+
+// refresh brings the tables to what they should be now: a neighbour changed, or an earlier attempt failed.
+func (d *Daemon) refresh() {
+	d.seen = d.h.Neighbours().Version()
+	im, err := images(d.inputs(d.cfg), &d.im.ix, &held{})
+	if err == nil {
+		err = d.w.write(context.Background(), im)
+	}
+	d.stale = err != nil
+	if err != nil {
+		d.log.Error("tables not written", "error", err)
+		d.status.TableErrors++
+		return
+	}
+	d.im = im
+}
+
+// Reset resets the card's data path and writes its tables again. All connections are lost.
+func (d *Daemon) Reset(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.card.Reset(ctx); err != nil {
+		return err
+	}
+	w := newWriter(d.card)
+	w.generation = d.w.generation
+	d.w = w
+	if d.cfg == nil {
+		return nil
+	}
+	d.im = &Image{} // nothing has an index in an empty card
+	d.refresh()
+	d.h.Configure(d.station(d.cfg, d.im), d.now)
+	if err := d.open(d.cfg); err != nil {
+		return fmt.Errorf("open card after reset: %w", err)
+	}
+	if d.stale {
+		return errors.New("tables not written after reset; tried again every second")
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"splicenic/driver"
+	"splicenic/regs"
+	"splicenic/runtime/config"
+	"splicenic/runtime/exception"
+)
+
+// Config joins a Daemon to its card.
+type Config struct {
+	Card *driver.Card // needed; the caller closes it after the Daemon's last call
+	// Clock is the time since some start and does not go back. Run needs it; nil: the time since New.
+	Clock func() time.Duration
+	// Wall dates what is shown to people. nil: time.Now.
+	Wall func() time.Time
+	// Log is told about what an operator should know. nil: nothing is said.
+	Log *slog.Logger
+}
+
+// batch is how many descriptors are taken from a ring at once, and batches how many times in one step.
+const (
+	batch   = 64
+	batches = 16
+)
+
+// Daemon drives a card. Make one with New.
+type Daemon struct {
+	card  *driver.Card
+	clock func() time.Duration
+	wall  func() time.Time
+	log   *slog.Logger
+	wake  chan struct{} // an interrupt, or something to do at once
+
+	mu      sync.Mutex
+	now     time.Duration
+	cfg     *config.Config // in force; nil before the first Apply
+	im      *Image         // in the card
+	w       *writer
+	h       *exception.Handler
+	seen    uint64        // version of the neighbours that the tables show
+	release time.Duration // when retired entries are looked at again
+	stale   bool          // the tables do not show what they should; tried again with the next release
+	status  Status
+	events  recent
+
+	exceptions [batch]driver.Exception
+	descriptor [batch]regs.EventEntry
+}
+
+// New returns a daemon of a card that was brought up by a reset. The card takes no connections before the first Apply.
+func New(cfg Config) (*Daemon, error) {
+	if cfg.Card == nil {
+		return nil, errors.New("start daemon: no card")
+	}
+	if err := cfg.Card.Mismatch(); err != nil {
+		return nil, fmt.Errorf("start daemon: %w", err)
+	}
+	d := &Daemon{card: cfg.Card, clock: cfg.Clock, wall: cfg.Wall, log: cfg.Log, wake: make(chan struct{}, 1), w: newWriter(cfg.Card)}
+	if d.wall == nil {
+		d.wall = time.Now
+	}
+	if d.clock == nil {
+		start := time.Now()
+		d.clock = func() time.Duration { return time.Since(start) }
+	}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	d.h = exception.New(exception.Config{Emit: d.emit, Reset: d.reset})
+	d.status.Started = d.wall()
+	return d, nil
+}
+
+// emit queues a frame; a full inject ring is handed to the card once before it gives up.
+func (d *Daemon) emit(port int, frame []byte) error {
+	err := d.card.Emit(port, frame)
+	if errors.Is(err, driver.ErrRingFull) {
+		d.card.Flush()
+		err = d.card.Emit(port, frame)
+	}
+	return err
+}
+
+func (d *Daemon) reset(handle uint32) error {
+	return d.card.ResetConnection(context.Background(), driver.Handle(handle), true, true)
+}
+
+// Step does what is due at now: exceptions, events, neighbours, tables. now does not go back. The error says that the
+// card is lost; everything else is counted or logged.
+func (d *Daemon) Step(now time.Duration) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.step(now)
+	return d.card.Err()
+}
+
+func (d *Daemon) step(now time.Duration) {
+	d.now = max(d.now, now)
+	d.drainExceptions()
+	d.drainEvents()
+	d.h.Advance(d.now)
+	if d.cfg != nil && d.h.Neighbours().Version() != d.seen {
+		d.refresh()
+	}
+	if d.now >= d.release {
+		d.release = d.now + releaseInterval
+		d.tidy()
+	}
+	d.card.Flush()
+}
+
+func (d *Daemon) drainExceptions() {
+	for range batches {
+		n := d.card.Exceptions(d.exceptions[:])
+		for i := range d.exceptions[:n] {
+			e := &d.exceptions[i]
+			d.h.Handle(&e.ExceptionEntry, e.Frame, d.now)
+			d.status.exceptions[min(e.ReasonReason, maxReason)]++
+		}
+		if n > 0 {
+			d.card.CommitExceptions()
+		}
+		if n < batch {
+			return
+		}
+	}
+	d.again()
+}
+
+func (d *Daemon) drainEvents() {
+	for range batches {
+		n := d.card.Events(d.descriptor[:])
+		for i := range d.descriptor[:n] {
+			d.events.add(&d.descriptor[i])
+		}
+		if n > 0 {
+			d.card.CommitEvents()
+		}
+		if n < batch {
+			return
+		}
+	}
+	d.again()
+}
+
+// again has Run call Step once more at once.
+func (d *Daemon) again() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run calls Step whenever the card interrupts or a timer is due, until ctx ends or the card is lost.
+func (d *Daemon) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var waits sync.WaitGroup
+	defer waits.Wait()
+	defer cancel()
+	for _, v := range []int{driver.VectorException, driver.VectorEvent} {
+		waits.Go(func() {
+			for d.card.Wait(ctx, v) == nil {
+				d.again()
+			}
+			cancel() // the card is gone, or ctx ended anyway
+		})
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			if err := d.card.Err(); err != nil {
+				return fmt.Errorf("run: %w", err)
+			}
+			return context.Cause(ctx)
+		case <-d.wake:
+		case <-timer.C:
+		}
+		if err := d.Step(d.clock()); err != nil {
+			return fmt.Errorf("run: %w", err)
+		}
+		timer.Reset(max(d.Next()-d.clock(), time.Millisecond))
+	}
+}
+
+// Next is when Step has something to do even if the card does not interrupt.
+func (d *Daemon) Next() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return min(d.h.Next(), d.release)
+}
+
+// Do calls f while nothing else uses the card or the daemon.
+func (d *Daemon) Do(f func(*driver.Card) error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return f(d.card)
+}

@@ -1,0 +1,89 @@
+package daemon
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"splicenic/regs"
+)
+
+// Status is how the daemon fares.
+type Status struct {
+	Started     time.Time
+	Applied     time.Time // when the configuration in force was applied
+	LastReload  *Reload   // nil before the first
+	TableErrors uint64    // times the tables could not be written
+
+	exceptions [maxReason + 1]uint64
+	causes     [len(causeNames)]uint64
+	tidied     uint64
+}
+
+// Reload is how an attempt to apply a configuration went.
+type Reload struct {
+	OK    bool      `json:"ok"`
+	At    time.Time `json:"at"`
+	Error string    `json:"error,omitempty"`
+}
+
+// maxReason is the largest reason of an exception.
+const maxReason = regs.ExceptionReasonReasonUnclassified
+
+// Status returns how the daemon fares.
+func (d *Daemon) Status() Status {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.status
+}
+
+// maxEvents is how many recent events are kept.
+const maxEvents = 1024
+
+// recent is the latest events and counters of all of them.
+type recent struct {
+	ring   [maxEvents]regs.EventEntry
+	count  uint64
+	types  [regs.EventControlTypeClosed + 1]uint64
+	closed [maxClosed + 1]uint64
+}
+
+// maxClosed is the largest reason of an event.
+const maxClosed = regs.EventReasonReasonNoCamPlace
+
+func (r *recent) add(e *regs.EventEntry) {
+	r.ring[r.count%maxEvents] = *e
+	r.count++
+	if e.ControlType < uint32(len(r.types)) {
+		r.types[e.ControlType]++
+	}
+	if e.ControlType == regs.EventControlTypeClosed && e.ReasonReason < uint32(len(r.closed)) {
+		r.closed[e.ReasonReason]++
+	}
+}
+
+// last returns the latest n events, oldest first.
+func (r *recent) last(n int) []regs.EventEntry {
+	n = int(min(uint64(max(n, 0)), r.count, maxEvents))
+	list := make([]regs.EventEntry, 0, n)
+	for i := r.count - uint64(n); i < r.count; i++ {
+		list = append(list, r.ring[i%maxEvents])
+	}
+	return list
+}
+
+// Events returns the latest n events, oldest first.
+func (d *Daemon) Events(n int) []regs.EventEntry {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.events.last(n)
+}
+
+func sorted[K cmp.Ordered, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

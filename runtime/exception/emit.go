@@ -1,0 +1,66 @@
+package exception
+
+import (
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
+	"splicenic/runtime/neighbour"
+)
+
+var serialize = gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+
+// hopLimit is the TTL of packets that begin here.
+const hopLimit = 64
+
+// emit lays out layers behind an Ethernet header with its tag and sends the frame; false where it could not.
+func (h *Handler) emit(port int, vlan uint16, to neighbour.MAC, kind layers.EthernetType, above ...gopacket.SerializableLayer) bool {
+	mac := h.st.Ports[port].MAC
+	eth := &layers.Ethernet{SrcMAC: mac[:], DstMAC: to[:], EthernetType: kind}
+	all := make([]gopacket.SerializableLayer, 0, 8)
+	all = append(all, eth)
+	if vlan != 0 {
+		all = append(all, &layers.Dot1Q{VLANIdentifier: vlan, Type: kind})
+		eth.EthernetType = layers.EthernetTypeDot1Q
+	}
+	if err := gopacket.SerializeLayers(h.buf, serialize, append(all, above...)...); err != nil {
+		h.count(DropMalformed)
+		return false
+	}
+	return h.send(port, h.buf.Bytes())
+}
+
+func (h *Handler) send(port int, frame []byte) bool {
+	if err := h.cfg.Emit(port, frame); err != nil {
+		h.count(DropEmit)
+		return false
+	}
+	return true
+}
+
+// reply sends an IP packet back where p came from, from p's destination to its source.
+func (h *Handler) reply(p *packet, protocol layers.IPProtocol, above ...gopacket.SerializableLayer) bool {
+	to := neighbour.MAC(p.eth.SrcMAC)
+	if p.src.Is4() {
+		ip := &layers.IPv4{Version: 4, TTL: hopLimit, Protocol: protocol, SrcIP: p.ip4.DstIP, DstIP: p.ip4.SrcIP, Flags: layers.IPv4DontFragment}
+		return h.emit(p.port, p.vlan(), to, layers.EthernetTypeIPv4, over(ip, above)...)
+	}
+	ip := &layers.IPv6{Version: 6, HopLimit: hopLimit, NextHeader: protocol, SrcIP: p.ip6.DstIP, DstIP: p.ip6.SrcIP}
+	return h.emit(p.port, p.vlan(), to, layers.EthernetTypeIPv6, over(ip, above)...)
+}
+
+// over puts an IP header before the layers above it and tells them about it.
+func over(ip gopacket.NetworkLayer, above []serializable) []gopacket.SerializableLayer {
+	all := make([]gopacket.SerializableLayer, 0, 4)
+	all = append(all, ip.(gopacket.SerializableLayer))
+	for _, l := range above {
+		if c, ok := l.(interface {
+			SetNetworkLayerForChecksum(gopacket.NetworkLayer) error
+		}); ok {
+			c.SetNetworkLayerForChecksum(ip)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+type serializable = gopacket.SerializableLayer

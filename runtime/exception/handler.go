@@ -1,0 +1,220 @@
+package exception
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
+	"splicenic/regs"
+	"splicenic/runtime/config"
+	"splicenic/runtime/neighbour"
+)
+
+// Config joins a Handler to its card. Both functions are needed.
+type Config struct {
+	// Emit sends a frame out of a port. The frame is valid during the call.
+	Emit func(port int, frame []byte) error
+	// Reset ends a connection with RST to both ends.
+	Reset func(handle uint32) error
+}
+
+// Port is a port of the card.
+type Port struct {
+	MAC neighbour.MAC
+	MTU uint16
+}
+
+// Station is what the card is in its networks.
+type Station struct {
+	Ports  []Port
+	Config *config.Config
+	VIPs   []netip.Addr // those that connections still name included
+	Hops   []config.Hop // next hops of servers
+}
+
+// The rates of answers, a second and in a burst.
+const (
+	resetRate, resetBurst = 1000, 1000
+	errorRate, errorBurst = 1000, 100
+	echoRate, echoBurst   = 10000, 1000
+)
+
+// Handler decides about exceptions. Make one with New and give it its Station.
+type Handler struct {
+	cfg   Config
+	st    Station
+	table *neighbour.Table
+	own   map[netip.Addr][]place // by address, where it is ours
+	now   time.Duration
+
+	p       *packet
+	buf     gopacket.SerializeBuffer
+	queue   map[neighbour.Key][]byte // a frame for each hop that is being resolved
+	actions []neighbour.Action
+
+	resets, errors, echoes bucket
+	counters               [reasons]uint64
+}
+
+// place is where an address of ours is: a port and its VLAN.
+type place struct {
+	port int
+	vlan uint16
+}
+
+// maxQueued is how many packets wait for next hops at most.
+const maxQueued = 64
+
+// New returns a handler of a card without addresses.
+func New(cfg Config) *Handler {
+	return &Handler{
+		cfg: cfg, table: neighbour.New(), own: map[netip.Addr][]place{},
+		p: newPacket(), buf: gopacket.NewSerializeBuffer(), queue: map[neighbour.Key][]byte{},
+		resets: newBucket(resetRate, resetBurst), errors: newBucket(errorRate, errorBurst), echoes: newBucket(echoRate, echoBurst),
+	}
+}
+
+// Configure replaces the station. Addresses that are new are announced, hops that are new are resolved.
+func (h *Handler) Configure(st Station, now time.Duration) {
+	h.st, h.now = st, now
+	h.own = map[netip.Addr][]place{}
+	var announced []neighbour.Key
+	for i, p := range st.Config.Ports() {
+		for _, a := range p.Addresses {
+			h.own[a.Prefix.Addr()] = append(h.own[a.Prefix.Addr()], place{i, a.VLAN})
+			announced = append(announced, neighbour.Key{Port: i, VLAN: a.VLAN, Addr: a.Prefix.Addr()})
+		}
+	}
+	for _, vip := range st.VIPs {
+		if _, ours := h.own[vip]; ours {
+			continue
+		}
+		// A VIP in no subnet is routed to the card; who asks for it nevertheless is on the client side.
+		at := place{0, 0}
+		if hop, ok := st.Config.Route(vip); ok && hop.Neighbor == vip {
+			at = place{hop.Port, hop.VLAN}
+			announced = append(announced, neighbour.Key{Port: hop.Port, VLAN: hop.VLAN, Addr: vip})
+		}
+		h.own[vip] = []place{at}
+	}
+	h.table.Own(announced, now)
+	keys := make([]neighbour.Key, len(st.Hops))
+	for i, hop := range st.Hops {
+		keys[i] = keyOf(hop)
+	}
+	for _, p := range st.Config.Ports() {
+		for _, g := range p.Gateways {
+			if hop, ok := st.Config.Route(g.Address); ok {
+				keys = append(keys, keyOf(hop))
+			}
+		}
+	}
+	h.table.Want(keys, now)
+}
+
+func keyOf(hop config.Hop) neighbour.Key {
+	return neighbour.Key{Port: hop.Port, VLAN: hop.VLAN, Addr: hop.Neighbor}
+}
+
+// Neighbours is the table of neighbours, for reading.
+func (h *Handler) Neighbours() *neighbour.Table { return h.table }
+
+// Counters returns how often each Reason applied.
+func (h *Handler) Counters() [reasons]uint64 { return h.counters }
+
+func (h *Handler) count(r Reason) { h.counters[r]++ }
+
+// Next is when Advance may have something to do again.
+func (h *Handler) Next() time.Duration { return h.table.Next() }
+
+// Advance sends the solicitations and announcements that are due.
+func (h *Handler) Advance(now time.Duration) {
+	h.now = now
+	h.actions = h.table.Advance(now, h.actions[:0], h.hopFailed)
+	for _, a := range h.actions {
+		h.act(a)
+	}
+}
+
+// Handle decides about one exception.
+func (h *Handler) Handle(e *regs.ExceptionEntry, frame []byte, now time.Duration) {
+	h.now = now
+	switch e.ReasonReason {
+	case regs.ExceptionReasonReasonBadRequest, regs.ExceptionReasonReasonNoRule, regs.ExceptionReasonReasonNoServer, regs.ExceptionReasonReasonHeadTooLarge:
+		h.refuse(e)
+		return
+	case regs.ExceptionReasonReasonNextHop:
+		h.count(DropNextHop)
+		return
+	}
+	port := int(e.ControlPort)
+	p := h.p
+	if port >= len(h.st.Ports) || !p.decode(port, frame) {
+		h.count(DropMalformed)
+		return
+	}
+	switch {
+	case p.tags > 1:
+		h.count(DropVLAN)
+	case p.is(layers.LayerTypeARP):
+		h.arp(p)
+	case h.ours(p.dst):
+		h.local(p, e)
+	case p.src.Is6() && h.toUs(p):
+		h.ndp(p)
+	default:
+		h.forward(p)
+	}
+}
+
+// refuse ends a connection whose request cannot be served.
+func (h *Handler) refuse(e *regs.ExceptionEntry) {
+	if err := h.cfg.Reset(regs.SetExceptionHandleGeneration(e.HandleN, e.HandleGeneration)); err != nil {
+		h.count(DropCommand)
+		return
+	}
+	h.count(Refused)
+}
+
+func (h *Handler) ours(a netip.Addr) bool {
+	_, ok := h.own[a]
+	return ok
+}
+
+// at says whether an address is ours where a packet came in.
+func (h *Handler) at(a netip.Addr, p *packet) bool {
+	return slices.Contains(h.own[a], place{p.port, p.vlan()}) || slices.Contains(h.own[a], place{p.port, 0}) && !h.inSubnet(a)
+}
+
+func (h *Handler) inSubnet(a netip.Addr) bool {
+	hop, ok := h.st.Config.Route(a)
+	return ok && hop.Neighbor == a
+}
+
+// toUs says whether a packet goes to a multicast group that stations listen to for neighbour discovery.
+func (h *Handler) toUs(p *packet) bool {
+	return p.dst.IsMulticast() && p.is(layers.LayerTypeICMPv6)
+}
+
+// local answers what is addressed to the card itself.
+func (h *Handler) local(p *packet, e *regs.ExceptionEntry) {
+	if part, _ := p.fragment(); part {
+		h.count(DropFragment)
+		return
+	}
+	switch {
+	case p.is(layers.LayerTypeICMPv4) || p.is(layers.LayerTypeICMPv6):
+		h.icmp(p)
+	case e.ReasonReason == regs.ExceptionReasonReasonTtl:
+		h.timeExceeded(p)
+	case e.ReasonReason == regs.ExceptionReasonReasonUnclassified || e.HandleN != 0 || e.HandleGeneration != 0:
+		h.count(DropState)
+	case p.is(layers.LayerTypeTCP):
+		h.closedTCP(p)
+	default:
+		h.closedOther(p)
+	}
+}
