@@ -1,0 +1,233 @@
+package acceptance
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"splicenic/tools/netlab"
+)
+
+var (
+	binary string // splicectl
+	long   = os.Getenv("SPLICE_LONG") != ""
+)
+
+// TestMain takes an ordinary user into a user namespace and builds splicectl.
+func TestMain(m *testing.M) {
+	code, done, err := netlab.Enter()
+	if done {
+		os.Exit(code)
+	}
+	if err != nil && !errors.Is(err, netlab.ErrNotPermitted) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "acceptance")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "splicectl")
+	if out, err := exec.Command("go", "build", "-o", binary, "../splicectl").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build splicectl: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// need skips the test where a program is missing, naming the package that has it.
+func need(t *testing.T, program, pkg string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("needs %s: apt-get install %s", program, pkg)
+	}
+}
+
+const configuration = `card: emu
+emu: {client: eth1, server: eth2}
+ports:
+  client: {addresses: [198.18.0.1/24, "2001:db8::1/64"]}
+  server: {addresses: [198.18.1.1/24, "2001:db8:1::1/64"]}
+services:
+  - name: web
+    listen: [198.18.0.80:80]
+    mode: splice
+    protocol: http
+    routes:
+      - {host: img.example, path: /photos/*, to: static}
+      - {path: /api/*, to: api}
+    default: app
+  - name: web6
+    listen: ["[2001:db8::80]:80"]
+    mode: splice
+    protocol: http
+    default: app6
+groups:
+  - {name: app, servers: [{address: 198.18.1.11:80}], profile: {mss: 1460, wscale: 7, sack: true, timestamps: true}}
+  - {name: static, servers: [{address: 198.18.1.12:80}], profile: {mss: 1460, wscale: 7, sack: true, timestamps: true}}
+  - {name: api, servers: [{address: 198.18.1.13:80}], profile: {mss: 1460, wscale: 7, sack: true, timestamps: true}}
+  - {name: app6, servers: [{address: "[2001:db8:1::11]:80"}], profile: {mss: 1440, wscale: 7, sack: true, timestamps: true}}
+`
+
+// product is splicectl between a client and servers, each in a namespace.
+type product struct {
+	t                     *testing.T
+	lab                   *netlab.Lab
+	client, card, servers *netlab.Namespace
+	dir, socket           string
+	cmd                   *netlab.Cmd
+	log                   bytes.Buffer
+}
+
+func start(t *testing.T, config string) *product {
+	t.Helper()
+	lab, err := netlab.New()
+	if errors.Is(err, netlab.ErrNotPermitted) {
+		t.Skipf("needs root or user namespaces: %v", err)
+	}
+	must(t, err)
+	p := &product{t: t, lab: lab, dir: t.TempDir()}
+	t.Cleanup(func() {
+		if err := lab.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	p.socket = filepath.Join(p.dir, "splice.sock")
+	for _, n := range []struct {
+		to   **netlab.Namespace
+		name string
+	}{{&p.client, "client"}, {&p.card, "card"}, {&p.servers, "servers"}} {
+		*n.to, err = lab.Namespace(n.name)
+		must(t, err)
+	}
+	must(t, lab.Link(p.client, "eth0", p.card, "eth1"))
+	must(t, lab.Link(p.card, "eth2", p.servers, "eth0"))
+	for _, a := range []string{"198.18.0.10/24", "2001:db8::10/64"} {
+		must(t, p.client.Addr("eth0", a))
+	}
+	for _, a := range []string{"198.18.1.11/24", "198.18.1.12/24", "198.18.1.13/24", "2001:db8:1::11/64"} {
+		must(t, p.servers.Addr("eth0", a))
+	}
+	must(t, p.servers.Route("default", "198.18.1.1"))
+	must(t, p.servers.Route("default", "2001:db8:1::1"))
+	must(t, p.client.Sysctl("net.ipv4.ip_local_port_range", "1024 65000"))
+
+	file := filepath.Join(p.dir, "splice.yaml")
+	must(t, os.WriteFile(file, []byte(config), 0o644))
+	p.cmd = p.card.Command(context.Background(), binary, "run", "-c", file, "--socket", p.socket)
+	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	must(t, p.cmd.Start())
+	t.Cleanup(p.stop)
+	p.await("the runtime answers and every server's next hop is resolved", 10*time.Second, p.resolved)
+	return p
+}
+
+// resolved says whether the card knows the way to every server.
+func (p *product) resolved() bool {
+	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", p.socket)
+	}, DisableKeepAlives: true}, Timeout: time.Second}
+	r, err := c.Get("http://splicenic/v1/groups")
+	if err != nil {
+		return false
+	}
+	defer r.Body.Close()
+	var groups []struct {
+		Servers []struct{ Resolved bool }
+	}
+	if err := json.NewDecoder(r.Body).Decode(&groups); err != nil || len(groups) == 0 {
+		return false
+	}
+	for _, g := range groups {
+		for _, s := range g.Servers {
+			if !s.Resolved {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// stop ends the product as an operator does and expects an orderly end.
+func (p *product) stop() {
+	if p.cmd.ProcessState != nil {
+		return
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Error(err)
+	}
+	if err := p.cmd.Wait(); err != nil {
+		p.t.Errorf("splicectl run: %v\n%s", err, p.log.String())
+	} else if p.t.Failed() {
+		p.t.Logf("splicectl run said:\n%s", p.log.String())
+	}
+}
+
+// number reads one number of the statistics by its dotted name.
+func (p *product) number(name string) float64 {
+	p.t.Helper()
+	out, err := exec.Command(binary, "stats", "-o", "json", "--socket", p.socket).Output()
+	must(p.t, err)
+	var v any
+	must(p.t, json.Unmarshal(out, &v))
+	for _, key := range strings.Split(name, ".") {
+		m, ok := v.(map[string]any)
+		if !ok {
+			p.t.Fatalf("stats have no %s", name)
+		}
+		v = m[key]
+	}
+	n, ok := v.(float64)
+	if !ok {
+		p.t.Fatalf("stats have no number %s: %v", name, v)
+	}
+	return n
+}
+
+// atRest waits until quarantine has passed and checks that every page and head is free again.
+func (p *product) atRest() {
+	p.t.Helper()
+	p.await("pages.free = pages.total, heads.free = heads.total, connections.live = 0", 15*time.Second, func() bool {
+		return p.number("pages.free") == p.number("pages.total") && p.number("heads.free") == p.number("heads.total") && p.number("connections.live") == 0
+	})
+}
+
+// await looks every few milliseconds until something holds.
+func (p *product) await(what string, patience time.Duration, holds func() bool) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			p.t.Fatalf("after %v not: %s", patience, what)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

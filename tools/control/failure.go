@@ -1,0 +1,109 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"splicenic/driver"
+	"splicenic/driver/device"
+	"splicenic/runtime/admin"
+	"splicenic/runtime/config"
+	"splicenic/runtime/daemon"
+	"splicenic/runtime/view"
+	"splicenic/tools/open"
+)
+
+// Exit codes of splicectl.
+const (
+	ExitOK      = 0
+	ExitFailed  = 1
+	ExitUsage   = 2 // usage or configuration
+	ExitNoCard  = 3
+	ExitCard    = 4 // card lost, or its map is not ours
+	ExitBusy    = 5
+	ExitRefused = 6
+)
+
+var exitWords = [...]string{"done", "failed", "wrong usage or configuration", "no usable card", "card lost or mismatch", "busy", "refused"}
+
+// words are what failed, where, why, what to do, and the exit code.
+type words = admin.Error
+
+// A Failure is an error a user reads: what failed, where, why, and what to do.
+type Failure struct {
+	words
+	Problems config.Problems // of a configuration file
+}
+
+// Print writes the failure for a person. The last line says that command failed.
+func (f *Failure) Print(w io.Writer, command string) {
+	for _, p := range f.Problems {
+		fmt.Fprintln(w, p)
+	}
+	what := f.What
+	if f.Why != "" {
+		what += ": " + f.Why
+	}
+	fmt.Fprintf(w, "error: %s\n", what)
+	if f.Where != "" {
+		fmt.Fprintf(w, "  where: %s\n", f.Where)
+	}
+	if f.Do != "" {
+		fmt.Fprintf(w, "  do: %s\n", f.Do)
+	}
+	fmt.Fprintf(w, "%s failed: %s (exit code %d)\n", command, exitWords[min(max(f.Exit, 0), len(exitWords)-1)], f.Exit)
+}
+
+// Usage is a Failure of wrong usage.
+func Usage(what, do string) *Failure {
+	return &Failure{words: words{What: what, Do: do, Exit: ExitUsage}}
+}
+
+// Explain makes a Failure of any error; what says what was being done.
+func Explain(what string, err error) *Failure {
+	var f *Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	f = &Failure{words: words{What: what, Why: err.Error(), Exit: ExitFailed}}
+	if problems, ok := errors.AsType[config.Problems](err); ok {
+		f.Problems, f.Exit, f.Why = problems, ExitUsage, "one error"
+		if len(problems) != 1 {
+			f.Why = fmt.Sprintf("%d errors", len(problems))
+		}
+		f.Do = "correct the file; nothing was changed"
+		return f
+	}
+	if card, ok := errors.AsType[*open.Error](err); ok {
+		f.Exit, f.Where, f.Why, f.Do = ExitNoCard, card.Card, card.Err.Error(), card.Next
+		if errors.Is(err, open.ErrName) {
+			f.Exit = ExitUsage
+		}
+		return f
+	}
+	for _, k := range []struct {
+		err  error
+		exit int
+		do   string
+	}{
+		{device.ErrDeviceLost, ExitCard, "splicectl card info says what the card answers"},
+		{driver.ErrMapMismatch, ExitCard, "splicectl card info names both digests; run the release that was made for the card's image"},
+		{admin.ErrRunning, ExitBusy, "ask the running one through its --socket, or stop it"},
+		{admin.ErrNotSocket, ExitFailed, "name another --socket, or remove the file yourself"},
+		{device.ErrBusy, ExitBusy, "stop the other user of the card, or ask it through its --socket"},
+		{daemon.ErrRestart, ExitUsage, "stop the runtime and start it with the new file"},
+		{view.ErrRefused, ExitRefused, ""},
+		{fs.ErrNotExist, ExitFailed, "check the path"},
+		{fs.ErrPermission, ExitFailed, "run it as root, or as the user the runtime runs as"},
+		{context.Canceled, ExitFailed, ""},
+	} {
+		if errors.Is(err, k.err) {
+			f.Exit, f.Do = k.exit, k.do
+			break
+		}
+	}
+	return f
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"splicenic/runtime/admin"
+	"splicenic/tools/control"
+	"splicenic/tools/show"
+)
+
+func configCommand(e *env) *cobra.Command {
+	file := func(use, short string, do func(ctx context.Context, text admin.File) error) *cobra.Command {
+		var name string
+		c := leaf(use, short, cobra.NoArgs, func(ctx context.Context, _ []string) error {
+			text, err := control.ReadFile(name, e.in)
+			if err != nil {
+				return err
+			}
+			return do(ctx, text)
+		})
+		c.Flags().StringVarP(&name, "config", "c", "", "the configuration file; -: standard input")
+		_ = c.MarkFlagRequired("config")
+		return c
+	}
+	ask := func(path string) func(ctx context.Context, text admin.File) error {
+		return func(ctx context.Context, text admin.File) error {
+			return e.ask(ctx, func(c *control.Client) error {
+				var v control.Changes
+				doc, err := c.Send(ctx, "POST", path, text, &v)
+				if err != nil {
+					return err
+				}
+				return show.Answer(e.out, e.json(), doc, v, show.Changed)
+			})
+		}
+	}
+	return parent("config", "The configuration",
+		file("check", "Check a file; needs neither card nor runtime", func(_ context.Context, text admin.File) error {
+			r, err := control.Check(text)
+			if err != nil {
+				return err
+			}
+			for _, w := range r.Warnings {
+				e.warn(w)
+			}
+			return say(e, r, func(w io.Writer, r control.Checked) {
+				fmt.Fprintf(w, "%s: %d services, %d groups, no error\n", r.File, r.Services, r.Groups)
+			})
+		}),
+		file("diff", "What apply would change", ask("config/diff")),
+		file("apply", "Make the running card follow a file; SIGHUP to the runtime does the same", ask("config/apply")),
+	)
+}

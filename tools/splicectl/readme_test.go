@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"splicenic/runtime/config"
+)
+
+// TestReadme runs what README.md says: its configuration is right, its targets of make exist, and its splicectl commands
+// succeed beside a runtime with that configuration, whose wires lead nowhere here.
+func TestReadme(t *testing.T) {
+	b, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	yaml, commands := fenced(string(b))
+	if yaml == "" || len(commands) < 6 {
+		t.Fatalf("found a configuration of %d bytes and the commands %q", len(yaml), commands)
+	}
+	if _, err := config.Load("README.md", []byte(yaml)); err != nil {
+		t.Errorf("the configuration: %v", err)
+	}
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "splice.sock")
+	yaml = regexp.MustCompile(`(?m)^emu:.*$`).ReplaceAllString(yaml, "emu: {client: mem, server: mem}")
+	if err := os.WriteFile(filepath.Join(dir, "web.yaml"), []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := func(name string, args ...string) *exec.Cmd {
+		c := exec.Command(name, args...)
+		c.Dir, c.Env = dir, append(os.Environ(), "SPLICE_SOCKET="+socket, "SPLICE_CARD=emu")
+		return c
+	}
+	var runs, makes int
+	for _, line := range commands {
+		words := strings.Fields(line)
+		switch {
+		case words[0] == "make":
+			makes++
+			c := command("make", append([]string{"-n"}, words[1:]...)...)
+			c.Dir = "../.."
+			if out, err := c.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", line, err, out)
+			}
+		case strings.HasPrefix(line, "splicectl run "):
+			runs++
+			c := command(words[0], words[1:]...)
+			var out bytes.Buffer
+			c.Stdout, c.Stderr = &out, &out
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				c.Process.Signal(os.Interrupt)
+				if err := c.Wait(); err != nil {
+					t.Errorf("%s: %v\n%s", line, err, out.Bytes())
+				}
+			}()
+			awaitSocket(t, socket)
+		default:
+			if out, err := command(words[0], words[1:]...).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", line, err, out)
+			}
+		}
+	}
+	if runs != 1 || makes < 2 {
+		t.Errorf("%d runs and %d targets of make among %q", runs, makes, commands)
+	}
+}
+
+// fenced returns the YAML block and the commands of the plain blocks, without what follows a #.
+func fenced(text string) (yaml string, commands []string) {
+	blocks := strings.Split(text, "```")
+	for i := 1; i < len(blocks); i += 2 {
+		if body, ok := strings.CutPrefix(blocks[i], "yaml\n"); ok {
+			yaml = body
+			continue
+		}
+		for line := range strings.Lines(blocks[i]) {
+			line, _, _ = strings.Cut(line, "#")
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "splicectl ") || strings.HasPrefix(line, "make ") {
+				commands = append(commands, line)
+			}
+		}
+	}
+	return yaml, commands
+}
+
+func awaitSocket(t *testing.T, path string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if c, err := net.Dial("unix", path); err == nil {
+			c.Close()
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("nobody answers on %s", path)
+		}
+	}
+}
