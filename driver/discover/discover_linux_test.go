@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"splicenic/driver/vfio"
 )
 
 // A sysfs is a fake tree.
@@ -27,6 +29,14 @@ type dev struct {
 	power   string
 	numa    string
 	without []string // attributes to leave out
+	extra   map[string]string
+	noIOMMU bool
+	holder  string // command line of a process that has its group's node open
+}
+
+// config looks into the tree and nowhere else.
+func (s *sysfs) config() Config {
+	return Config{Root: s.root, Dev: filepath.Join(s.root, "dev"), Proc: filepath.Join(s.root, "proc"), Run: filepath.Join(s.root, "run")}
 }
 
 func or(s, def string) string {
@@ -57,6 +67,9 @@ func (s *sysfs) add(d dev) {
 	for _, name := range d.without {
 		delete(files, name)
 	}
+	for name, content := range d.extra {
+		files[name] = content + "\n"
+	}
 	for name, content := range files {
 		s.must(os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
@@ -70,10 +83,26 @@ func (s *sysfs) add(d dev) {
 		s.must(os.MkdirAll(filepath.Join(to, "devices"), 0o755))
 		s.must(os.Symlink(dir, filepath.Join(to, "devices", d.address)))
 		s.must(os.Symlink(to, filepath.Join(dir, "iommu_group")))
+		if d.noIOMMU {
+			s.must(os.WriteFile(filepath.Join(to, "name"), []byte("vfio-noiommu\n"), 0o644))
+		}
+		if d.holder != "" {
+			s.file("proc/4711/cmdline", d.holder)
+			s.must(os.MkdirAll(filepath.Join(s.root, "proc/4711/fd"), 0o755))
+			s.must(os.Symlink(filepath.Join(s.root, "dev/vfio", group), filepath.Join(s.root, "proc/4711/fd/5")))
+		}
 	}
 }
 
 const card = "0000:65:00.0"
+
+// file makes or replaces a file of the tree.
+func (s *sysfs) file(name, content string) {
+	s.Helper()
+	p := filepath.Join(s.root, name)
+	s.must(os.MkdirAll(filepath.Dir(p), 0o755))
+	s.must(os.WriteFile(p, []byte(content), 0o644))
+}
 
 func TestList(t *testing.T) {
 	rows := []struct {
@@ -84,9 +113,9 @@ func TestList(t *testing.T) {
 	}{
 		{"usable", []dev{{}}, "", ""},
 		{"no driver", []dev{{driver: "-"}}, "no driver has it",
-			"modprobe vfio-pci && echo vfio-pci > DEV/driver_override && echo 0000:65:00.0 > ROOT/bus/pci/drivers_probe"},
+			"modprobe vfio-pci && splicectl card bind 0000:65:00.0"},
 		{"another driver", []dev{{driver: "xdma"}}, "driver xdma has it",
-			"modprobe vfio-pci && echo vfio-pci > DEV/driver_override && echo 0000:65:00.0 > DEV/driver/unbind && echo 0000:65:00.0 > ROOT/bus/pci/drivers_probe"},
+			"modprobe vfio-pci && splicectl card bind 0000:65:00.0"},
 		{"no iommu", []dev{{group: "-"}}, "it has no IOMMU group: the IOMMU is off",
 			"enable the IOMMU in the firmware and boot with intel_iommu=on or amd_iommu=on, then: splicectl card list"},
 		{"dead", []dev{{config: strings.Repeat("\xff", 64)}}, "it does not answer: its configuration space reads all ones",
@@ -94,6 +123,11 @@ func TestList(t *testing.T) {
 		{"bridge header", []dev{{config: strings.Repeat("\x01", 64)}}, "its header is that of a bridge, which cannot be given to a process", "lspci -vv -s 0000:65:00.0"},
 		{"multifunction header", []dev{{config: strings.Repeat("\x80", 64)}}, "", ""},
 		{"powered down", []dev{{power: "D3cold"}}, "it is powered down (D3cold)", "echo on > DEV/power/control"},
+		{"virtual functions on", []dev{{extra: map[string]string{"sriov_numvfs": "2"}}}, "2 virtual functions of it are enabled", "echo 0 > DEV/sriov_numvfs"},
+		{"asleep", []dev{{power: "D3hot"}}, "", ""},
+		{"no iommu, made-up group", []dev{{noIOMMU: true}}, "it has no IOMMU (noiommu): it would give registers only, and taint the kernel", "turn the IOMMU on, then: splicectl card list"},
+		{"in use", []dev{{holder: "splicectl\x00run\x00"}}, "process 4711 (splicectl run) has it", "use that process's socket, or end it: kill 4711"},
+		{"another driver, module loaded", []dev{{driver: "xdma"}, {address: "0000:66:00.0", group: "8", id: "8086 1521"}}, "driver xdma has it", "splicectl card bind 0000:65:00.0"},
 		{"sibling in use", []dev{{}, {address: "0000:65:00.1", id: "8086 1521", driver: "igb"}},
 			"its IOMMU group 7 also holds 0000:65:00.1, which driver igb has", "echo 0000:65:00.1 > ROOT/bus/pci/devices/0000:65:00.1/driver/unbind"},
 		{"sibling without driver", []dev{{}, {address: "0000:65:00.1", id: "8086 1521", driver: "-"}}, "", ""},
@@ -112,7 +146,7 @@ func TestList(t *testing.T) {
 			for _, d := range row.devs {
 				s.add(d)
 			}
-			cs, err := List(Config{Root: s.root})
+			cs, err := List(s.config())
 			if err != nil || len(cs) != 1 {
 				t.Fatalf("List = %+v, %v, want one card", cs, err)
 			}
@@ -130,22 +164,34 @@ func TestListFacts(t *testing.T) {
 	s := &sysfs{t, t.TempDir()}
 	s.add(dev{address: "0000:b3:00.0", group: "9", numa: "-1"})
 	s.add(dev{address: card, class: "0x120000"})
+	for name, content := range map[string]string{"current_link_speed": "8.0 GT/s PCIe", "max_link_speed": "16.0 GT/s PCIe", "current_link_width": "8",
+		"max_link_width": "16", "sriov_totalvfs": "4", "sriov_numvfs": "0", "reset_method": "flr bus", "vfio-dev/vfio2/dev": "511:2"} {
+		s.file(filepath.Join("bus/pci/devices", card, name), content+"\n")
+	}
 	s.add(dev{address: "0000:65:00.1", id: "8086 1521"})
 	s.add(dev{address: "0000:01:00.0", id: "1234 1111", group: "1"}) // not ours
 	// A device that went away while the bus was listed: its link leads nowhere.
 	s.must(os.Symlink("nowhere", filepath.Join(s.root, "bus/pci/devices/0000:66:00.0")))
-	cs, err := List(Config{Root: s.root})
+	cs, err := List(s.config())
 	if err != nil {
 		t.Fatal(err)
 	}
+	bars := []BARInfo{{Index: 0, Bytes: 1 << 20}}
 	want := []Candidate{
-		{Address: card, VendorID: 0x1234, DeviceID: 0x5c1c, Class: 0x120000, Driver: "vfio-pci", Group: 7, Siblings: []string{"0000:65:00.1"}, NUMANode: 1, Usable: true},
-		{Address: "0000:b3:00.0", VendorID: 0x1234, DeviceID: 0x5c1c, Class: 0x020000, Driver: "vfio-pci", Group: 9, NUMANode: -1, Usable: true},
+		{Address: card, VendorID: 0x1234, DeviceID: 0x5c1c, Class: 0x120000, Driver: "vfio-pci", Group: 7, Siblings: []string{"0000:65:00.1"}, NUMANode: 1, Usable: true,
+			Members:   []vfio.Member{{Address: card, Driver: "vfio-pci", Class: 0x120000}, {Address: "0000:65:00.1", Driver: "vfio-pci", Class: 0x020000}},
+			GroupNode: filepath.Join(s.root, "dev/vfio/7"), DeviceNode: filepath.Join(s.root, "dev/vfio/devices/vfio2"), Power: "D0", BARs: bars, ConfigBytes: 16,
+			Link: Link{"8.0 GT/s PCIe", "16.0 GT/s PCIe", 8, 16}, VFs: VFs{0, 4, ""}, Resets: "flr bus"},
+		{Address: "0000:b3:00.0", VendorID: 0x1234, DeviceID: 0x5c1c, Class: 0x020000, Driver: "vfio-pci", Group: 9, NUMANode: -1, Usable: true,
+			Members:   []vfio.Member{{Address: "0000:b3:00.0", Driver: "vfio-pci", Class: 0x020000}},
+			GroupNode: filepath.Join(s.root, "dev/vfio/9"), Power: "D0", BARs: bars, ConfigBytes: 16},
 	}
 	if d := cmp.Diff(want, cs); d != "" {
 		t.Errorf("List (-want +got):\n%s", d)
 	}
-	cs, err = List(Config{Root: s.root, VendorID: 0x8086, DeviceID: 0x1521})
+	cfg := s.config()
+	cfg.VendorID, cfg.DeviceID = 0x8086, 0x1521
+	cs, err = List(cfg)
 	if err != nil || len(cs) != 1 || cs[0].Address != "0000:65:00.1" {
 		t.Errorf("List of another id = %+v, %v", cs, err)
 	}
@@ -175,7 +221,7 @@ func TestAuto(t *testing.T) {
 			for _, d := range row.devs {
 				s.add(d)
 			}
-			c, err := Auto(Config{Root: s.root})
+			c, err := Auto(s.config())
 			got := ""
 			if c != nil {
 				got = c.Address
