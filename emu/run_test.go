@@ -90,8 +90,15 @@ func TestRunReset(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatal("no answer")
 		}
-		if out := r.drain(); len(out) != 1 {
-			t.Fatalf("%d answers", len(out))
+		// On a machine that stood still for a second the same SYN-ACK comes again.
+		out := r.drain()
+		if len(out) == 0 {
+			t.Fatal("no answer")
+		}
+		for _, f := range out[1:] {
+			if string(f.bytes) != string(out[0].bytes) {
+				t.Fatalf("two answers: % x, % x", out[0].bytes, f.bytes)
+			}
 		}
 		if got := time.Duration(r.load64(regs.TimerNow)) * time.Microsecond; got > patience {
 			t.Errorf("timer.now = %v", got)

@@ -12,7 +12,9 @@
 //
 // Commands are answered in their order. Stores are messages without a reply; a load is one with a reply and so follows
 // them. Memory that comes with a file is shared, and needs no messages; other memory is read and written by messages of the
-// server's own, over a second socket if the client takes one, else on the one socket while no reply is owed.
+// server's own, over a second socket if the client takes one, else on the one socket while no reply is owed. On the one
+// socket a function that holds a lock over its accesses, and needs it for a load the client waits for, is refused after
+// Config.DMATimeout: a virtual machine should share its memory (memory-backend-memfd, share=on).
 //
 // # A client that ends
 //

@@ -73,7 +73,7 @@ func (e *entry) path() string { return filepath.Join(e.Dir, e.fileName()) }
 
 // createFile makes a file and maps it. Its pages are there afterwards, so that touching them cannot fail.
 func createFile(path string, page, n uint64) (mem []byte, fd int, err error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := removeFile(path); err != nil {
 		return nil, -1, err
 	}
 	fd, err = unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
@@ -189,10 +189,7 @@ func (c *Client) writeState() error {
 	}
 	path := filepath.Join(c.opt.Dir, stateName)
 	if len(es) == 0 {
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		return nil
+		return errors.Join(removeFile(path), removeFile(path+".new"))
 	}
 	b, err := encodeState(es)
 	if err != nil {
@@ -202,6 +199,14 @@ func (c *Client) writeState() error {
 		return err
 	}
 	return os.Rename(path+".new", path)
+}
+
+// removeFile removes a file that may not be there.
+func removeFile(path string) error {
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // takeDir makes the directory ours alone.
