@@ -278,3 +278,25 @@ func TestBusMaster(t *testing.T) {
 		t.Errorf("command register after Close: %#x, %v", b[0], err)
 	}
 }
+
+// TestAccessAllocs: neither side allocates for a load, a store or an interrupt.
+func TestAccessAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates; run without -race")
+	}
+	_, card, c := scratch(t, vfiouser.Config{})
+	h := card.NewHarness(c)
+	if err := c.EnableVectors(1); err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(1000, func() {
+		c.Store32(device.Bar2, 0, c.Load32(device.Bar0, 0))
+		c.Store64(device.Bar2, 8, c.Load64(device.Bar2, 0))
+		h.Raise(0)
+		if _, err := c.Wait(context.Background(), 0); err != nil {
+			t.Error(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
