@@ -35,7 +35,7 @@ var facts = []struct {
 	{regs.GeometryMaxSackBlocks, 4},
 	{regs.GeometryMaxExtensionHeaders, 8},
 	{regs.GeometryMaxHeadGaps, 0},
-	{regs.GeometryMaxPathSegments, 64},
+	{regs.GeometryMaxPathSegments, 32},
 	{regs.GeometryMaxCandidates, 1},
 	{regs.GeometryMaxConditions, 0},
 	{regs.GeometryMaxCompare, 64},
