@@ -21,7 +21,7 @@ func (c *Card) commands() bool {
 	for range commandsPerStep {
 		if c.bulkBusy() {
 			c.bulkStep()
-			c.index()
+			c.core.Sync()
 			return true
 		}
 		var e regs.CommandEntry

@@ -24,7 +24,7 @@ func (c *Card) Step(now time.Duration) (worked bool) {
 		return false
 	}
 	c.advance(now)
-	c.index()
+	c.core.Sync()
 	if c.commands() {
 		worked = true
 	}
@@ -65,13 +65,6 @@ func (c *Card) advance(now time.Duration) {
 		if tick/100 != before/100 {
 			w.updateOverruns(c.reg)
 		}
-	}
-}
-
-// index rebuilds what the data path derives from memories that were stored into.
-func (c *Card) index() {
-	if c.mem.Dirty != 0 {
-		c.core.Process(0, nil, c.out)
 	}
 }
 

@@ -165,7 +165,7 @@ func (h *hostMemory) Load32(iova uint64) (uint32, error) {
 	if !ok || iova%4 != 0 {
 		return 0, unmapped("load", iova, 4)
 	}
-	return loadWord(h.maps[i].mem, iova-h.maps[i].iova), nil
+	return LoadWord(h.maps[i].mem, iova-h.maps[i].iova), nil
 }
 
 func (h *hostMemory) Store32(iova uint64, v uint32) error {
@@ -175,7 +175,7 @@ func (h *hostMemory) Store32(iova uint64, v uint32) error {
 	if !ok || iova%4 != 0 {
 		return unmapped("store", iova, 4)
 	}
-	storeWord(h.maps[i].mem, iova-h.maps[i].iova, v)
+	StoreWord(h.maps[i].mem, iova-h.maps[i].iova, v)
 	return nil
 }
 

@@ -146,9 +146,9 @@ func (h *hostMemory) word(iova uint64, store bool, v uint32) (got uint32, files 
 	case m.mem == nil:
 		return 0, false, nil
 	case store:
-		storeWord(m.mem, iova-m.iova, v)
+		device.StoreWord(m.mem, iova-m.iova, v)
 	default:
-		got = loadWord(m.mem, iova-m.iova)
+		got = device.LoadWord(m.mem, iova-m.iova)
 	}
 	return got, true, nil
 }

@@ -21,11 +21,7 @@ const (
 // Command carries out a command of the host and fills in the completion's status and results; the bulk verbs and
 // snapshot are the card's. A command names its page by handle: with another generation it is stale and does nothing.
 func (c *Core) Command(e *regs.CommandEntry, done *regs.CompletionEntry, out *Output) {
-	if c.m.Dirty != 0 {
-		dirty := c.m.Dirty
-		c.m.Dirty = 0
-		c.reindex(dirty)
-	}
+	c.Sync()
 	c.count(regs.AmuCommands)
 	done.HandleN, done.HandleGeneration = e.HandleN, e.HandleGeneration
 	status := c.command(e, done, out)

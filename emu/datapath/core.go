@@ -96,11 +96,7 @@ func (c *Core) Advance(now time.Duration) {
 // BatchMax are looked at. Frames to be transmitted are appended to out; they point into fs or into out's own buffers
 // and are valid until either is reused.
 func (c *Core) Process(port int, fs []frame.Frame, out *Output) {
-	if c.m.Dirty != 0 {
-		dirty := c.m.Dirty
-		c.m.Dirty = 0
-		c.reindex(dirty)
-	}
+	c.Sync()
 	ps := c.batch[:min(len(fs), BatchMax)]
 	for i := range ps {
 		c.parse(port, &fs[i], &ps[i])

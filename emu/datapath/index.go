@@ -52,6 +52,15 @@ func (c *Core) Reindex() {
 	c.reindex(^uint32(0))
 }
 
+// Sync rebuilds what the host's stores since the last call have made stale.
+func (c *Core) Sync() {
+	if c.m.Dirty != 0 {
+		dirty := c.m.Dirty
+		c.m.Dirty = 0
+		c.reindex(dirty)
+	}
+}
+
 func (c *Core) reindex(dirty uint32) {
 	if dirty&ssram.DirtyVip != 0 {
 		c.vips.clear()

@@ -81,8 +81,6 @@ type request struct {
 	may        []string // the servers it may go to
 }
 
-func (r *request) String() string { return r.host + r.path }
-
 // head is the request as it is sent.
 func (r *request) head() string {
 	return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: splicectl-demo\r\nAccept: */*\r\nConnection: close\r\n\r\n", r.path, r.host)

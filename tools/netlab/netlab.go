@@ -255,15 +255,6 @@ func (n *Namespace) Listen(network, address string) (ln net.Listener, err error)
 	return ln, err
 }
 
-// ListenPacket opens a datagram socket inside the namespace.
-func (n *Namespace) ListenPacket(network, address string) (pc net.PacketConn, err error) {
-	err = n.Do(func() error {
-		pc, err = net.ListenPacket(network, address)
-		return err
-	})
-	return pc, err
-}
-
 // Dial connects from inside the namespace; it fits http.Transport.DialContext. The address must be a literal one: a
 // name would be resolved outside.
 func (n *Namespace) Dial(ctx context.Context, network, address string) (c net.Conn, err error) {
