@@ -16,6 +16,7 @@ type device struct {
 	fd      int
 	request *unix.Ifreq
 	mbps    uint32
+	lastMTU int
 }
 
 func newDevice(fd int, name string) (device, error) {
@@ -23,7 +24,9 @@ func newDevice(fd int, name string) (device, error) {
 	if err != nil {
 		return device{fd: -1}, fmt.Errorf("name of %d bytes; an interface's has 1 to %d", len(name), unix.IFNAMSIZ-1)
 	}
-	return device{fd: fd, request: r, mbps: speed(fd, name)}, nil
+	d := device{fd: fd, request: r, mbps: speed(fd, name)}
+	d.mtu(true)
+	return d, nil
 }
 
 // flags are the interface's IFF_ flags, or 0 when it is gone.
@@ -39,15 +42,20 @@ func (d *device) setFlags(flags uint16) error {
 	return os.NewSyscallError("ioctl SIOCSIFFLAGS", unix.IoctlIfreq(d.fd, unix.SIOCSIFFLAGS, d.request))
 }
 
-// mtu is the interface's MTU, or 0 when it is gone.
-func (d *device) mtu() int {
-	if unix.IoctlIfreq(d.fd, unix.SIOCGIFMTU, d.request) != nil {
-		return 0
+// mtu is the interface's MTU. present says that the request names the interface and not one made since; the last MTU
+// stays.
+func (d *device) mtu(present bool) int {
+	if present && unix.IoctlIfreq(d.fd, unix.SIOCGIFMTU, d.request) == nil {
+		d.lastMTU = int(d.request.Uint32())
 	}
-	return int(d.request.Uint32())
+	return d.lastMTU
 }
 
-func (d *device) link() Link {
+// link is the interface's; for present see mtu.
+func (d *device) link(present bool) Link {
+	if !present {
+		return Link{Err: ErrGone}
+	}
 	const up = unix.IFF_UP | unix.IFF_RUNNING
 	return Link{Up: d.flags()&up == up, Mbps: d.mbps}
 }

@@ -1,9 +1,12 @@
 package port_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -82,6 +85,77 @@ func wirePair(t testing.TB) (near, far port.Port) {
 	near, far = openIn(t, a, "eth0"), openIn(t, b, "eth0")
 	check(t, wait(far, func() bool { return near.Link().Up && far.Link().Up }))
 	return near, far
+}
+
+// deleteLink deletes an interface, and with it the far end if it is one of a pair.
+func deleteLink(t testing.TB, n *netlab.Namespace, name string) {
+	t.Helper()
+	check(t, n.Do(func() error { return askLink(name, unix.RTM_DELLINK, nil) }))
+}
+
+// moveLink moves an interface to another namespace. It comes there down, with the index it had where that is free.
+func moveLink(t testing.TB, from, to *netlab.Namespace, name string) {
+	t.Helper()
+	var there *os.File
+	check(t, to.Do(func() (err error) { there, err = os.Open("/proc/thread-self/ns/net"); return err }))
+	defer there.Close()
+	attribute := binary.NativeEndian.AppendUint16(nil, unix.SizeofRtAttr+4)
+	attribute = binary.NativeEndian.AppendUint16(attribute, unix.IFLA_NET_NS_FD)
+	attribute = binary.NativeEndian.AppendUint32(attribute, uint32(there.Fd()))
+	check(t, from.Do(func() error { return askLink(name, unix.RTM_NEWLINK, attribute) }))
+}
+
+// askLink asks the kernel for a change of an interface of this thread's namespace.
+func askLink(name string, kind uint16, attributes []byte) error {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	order := binary.NativeEndian
+	m := make([]byte, unix.SizeofNlMsghdr+unix.SizeofIfInfomsg)
+	order.PutUint32(m[unix.SizeofNlMsghdr+4:], uint32(i.Index))
+	m = append(m, attributes...)
+	order.PutUint32(m, uint32(len(m)))
+	order.PutUint16(m[4:], kind)
+	order.PutUint16(m[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	if err := unix.Sendto(fd, m, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	answer := make([]byte, 4096)
+	got, _, err := unix.Recvfrom(fd, answer, 0)
+	if err != nil {
+		return err
+	}
+	if got < unix.SizeofNlMsghdr+4 {
+		return fmt.Errorf("netlink: answer of %d bytes", got)
+	}
+	if errno := -int32(order.Uint32(answer[unix.SizeofNlMsghdr:])); errno != 0 {
+		return unix.Errno(errno)
+	}
+	return nil
+}
+
+// withoutAdmin calls f on a thread that may open packet sockets but change nothing about interfaces. Only what is in
+// effect goes away, so that the thread gets it back.
+func withoutAdmin(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var was [2]unix.CapUserData
+	if err := unix.Capget(&header, &was[0]); err != nil {
+		return err
+	}
+	less := was
+	less[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+	if err := unix.Capset(&header, &less[0]); err != nil {
+		return err
+	}
+	return errors.Join(f(), unix.Capset(&header, &was[0]))
 }
 
 // wait polls a port's descriptor until done says so.

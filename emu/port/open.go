@@ -9,6 +9,10 @@ import (
 // ErrNotSupported says that this operating system has no such port.
 var ErrNotSupported = fmt.Errorf("kind of port not supported on this system: %w", errors.ErrUnsupported)
 
+// ErrGone says that the interface a port was opened on does not exist any more. One that has its name since is another,
+// which nobody gave to the card.
+var ErrGone = errors.New("the interface is gone; a port on one made again has to be opened anew")
+
 // ErrBusy says that another card holds the interface.
 var ErrBusy = errors.New("another card holds the interface")
 

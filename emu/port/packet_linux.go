@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -25,15 +26,18 @@ const packetBatch = 64
 // Packet is a port on a kernel interface, by a packet socket (packet(7)). It has the interface for itself: promiscuous,
 // LRO off, IPv6 and IPv4 forwarding off. Close brings the interface back to how it was.
 //
+// The port is that of one interface, not of a name. Once the interface is deleted, or moved to another network namespace,
+// the link is down for good, with ErrGone: an interface that has the name afterwards may be anybody's, and only opening
+// it says that a card may have it.
+//
 // Frames come with virtio-net headers, so coalesced segments and partial checksums go through whole in both directions.
 // VLAN tags, which the kernel takes out of a frame, are put back. Counters may be read by any goroutine.
 type Packet struct {
 	device
-	mac      [6]byte
-	reserved int // descriptor, see reserve
-	wasUp    bool
-	lro      bool // was on
-	settings []setting
+	mac   [6]byte
+	index int32          // of the interface
+	bound bool           // the socket is
+	undo  []func() error // takes back what open did, the last first
 
 	receive  receiveBatch
 	transmit transmitBatch
@@ -43,21 +47,49 @@ type Packet struct {
 	refused atomic.Uint64 // transmitted, but nothing the kernel accepts
 }
 
+// step is one of opening an interface.
+type step struct {
+	name string
+	do   func(p *Packet, name string) error
+}
+
+// opening are the steps of opening an interface of a name. Each says in undo how to take back what it did itself, and
+// only that: after a refusal the interface may be another card's.
+var opening = [...]step{
+	{"socket", (*Packet).openSocket},
+	{"reserve", (*Packet).reserve},
+	{"silence", (*Packet).silence},
+	{"LRO", (*Packet).switchLROOff},
+	{"prepare", (*Packet).prepare},
+	{"bring up", (*Packet).bringUp},
+	{"bind", (*Packet).bind},
+}
+
 // openInterface opens a port on the interface of that name in the network namespace of this thread.
 func openInterface(name string) (Port, error) {
-	i, err := findInterface(name)
+	p, err := openSteps(name, opening[:])
 	if err != nil {
 		return nil, err
-	}
-	p := &Packet{mac: [6]byte(i.HardwareAddr), reserved: -1}
-	p.fd = -1
-	if err := p.open(name, i.Index); err != nil {
-		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
-func (p *Packet) open(name string, index int) (err error) {
+func openSteps(name string, steps []step) (*Packet, error) {
+	i, err := findInterface(name)
+	if err != nil {
+		return nil, err
+	}
+	p := &Packet{mac: [6]byte(i.HardwareAddr), index: int32(i.Index)}
+	p.fd = -1
+	for _, s := range steps {
+		if err := s.do(p, name); err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
+	}
+	return p, nil
+}
+
+func (p *Packet) openSocket(name string) error {
 	// Protocol 0 receives nothing until bind, when the socket is ready.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if errors.Is(err, unix.EPERM) {
@@ -69,28 +101,45 @@ func (p *Packet) open(name string, index int) (err error) {
 	if p.device, err = newDevice(fd, name); err != nil {
 		return errors.Join(err, unix.Close(fd))
 	}
-	if p.reserved, err = reserve(name); err != nil {
+	return nil
+}
+
+func (p *Packet) reserve(name string) error {
+	fd, err := reserve(name)
+	if err != nil {
 		return err
 	}
-	if p.settings, err = silence(name); err != nil {
-		return err
+	p.undo = append(p.undo, func() error { return unix.Close(fd) })
+	return nil
+}
+
+func (p *Packet) silence(name string) error {
+	settings, err := silence(name)
+	for _, s := range settings {
+		p.undo = append(p.undo, s.restore)
 	}
-	if p.lro, err = setLRO(fd, name, false); err != nil {
+	return err
+}
+
+func (p *Packet) switchLROOff(name string) error {
+	was, err := setLRO(p.fd, name, false)
+	if err != nil {
 		return fmt.Errorf("switch LRO off: %w", err)
 	}
-	if err := p.prepare(index); err != nil {
-		return err
+	if was {
+		p.undo = append(p.undo, func() error {
+			if !p.present() {
+				return nil
+			}
+			_, err := setLRO(p.fd, p.request.Name(), true)
+			return err
+		})
 	}
-	if err := p.bringUp(); err != nil {
-		return err
-	}
-	settle(fd, name)
-	all := binary.NativeEndian.Uint16([]byte{unix.ETH_P_ALL >> 8, unix.ETH_P_ALL & 0xff}) // network byte order
-	return os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index}))
+	return nil
 }
 
 // prepare sets the socket's options.
-func (p *Packet) prepare(index int) error {
+func (p *Packet) prepare(string) error {
 	for _, o := range []struct {
 		name   string
 		option int
@@ -103,7 +152,7 @@ func (p *Packet) prepare(index int) error {
 			return fmt.Errorf("set %s (Linux 4.20 has all that is needed): %w", o.name, err)
 		}
 	}
-	promiscuous := unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}
+	promiscuous := unix.PacketMreq{Ifindex: p.index, Type: unix.PACKET_MR_PROMISC}
 	if err := unix.SetsockoptPacketMreq(p.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &promiscuous); err != nil {
 		return fmt.Errorf("make it promiscuous: %w", err)
 	}
@@ -121,23 +170,52 @@ func (p *Packet) prepare(index int) error {
 	return nil
 }
 
-func (p *Packet) bringUp() error {
+func (p *Packet) bringUp(string) error {
 	flags := p.flags()
-	p.wasUp = flags&unix.IFF_UP != 0
-	if p.wasUp {
+	if flags&unix.IFF_UP != 0 {
 		return nil
 	}
-	return p.setFlags(flags | unix.IFF_UP)
+	if err := p.setFlags(flags | unix.IFF_UP); err != nil {
+		return err
+	}
+	p.undo = append(p.undo, func() error {
+		if !p.present() {
+			return nil
+		}
+		if flags := p.flags(); flags&unix.IFF_UP != 0 {
+			return p.setFlags(flags &^ unix.IFF_UP)
+		}
+		return nil
+	})
+	return nil
+}
+
+func (p *Packet) bind(name string) error {
+	settle(p.fd, name)
+	all := binary.NativeEndian.Uint16([]byte{unix.ETH_P_ALL >> 8, unix.ETH_P_ALL & 0xff}) // network byte order
+	err := unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: int(p.index)})
+	p.bound = err == nil
+	return os.NewSyscallError("bind", err)
+}
+
+// present says whether the interface is still there, and has the request carry the name it has now. The kernel unbinds
+// the socket for good when the interface goes, which also tells it from one that got its index.
+func (p *Packet) present() bool {
+	if p.fd < 0 || p.bound && boundIndex(p.fd) != p.index {
+		return false
+	}
+	p.request.SetUint32(uint32(p.index))
+	return unix.IoctlIfreq(p.fd, unix.SIOCGIFNAME, p.request) == nil
 }
 
 // MAC is the interface's address.
 func (p *Packet) MAC() [6]byte { return p.mac }
 
-// MTU is the interface's.
-func (p *Packet) MTU() int { return p.mtu() }
+// MTU is the interface's, the last it had when it is gone.
+func (p *Packet) MTU() int { return p.mtu(p.present()) }
 
 // Link is up while the interface is and has a carrier.
-func (p *Packet) Link() Link { return p.link() }
+func (p *Packet) Link() Link { return p.link(p.present()) }
 
 // BufferBytes has room for the largest coalesced frame.
 func (p *Packet) BufferBytes() int { return frame.Headroom + frame.MaxBytes }
@@ -206,28 +284,16 @@ func (p *Packet) Transmit(fs []*frame.Frame) int {
 	return total
 }
 
-// Close gives the interface back as it was.
+// Close gives the interface back as it was. Where it is gone there is nothing to give back.
 func (p *Packet) Close() error {
 	if p.fd < 0 {
 		return nil
 	}
 	var errs []error
-	if p.request != nil {
-		if p.lro {
-			_, err := setLRO(p.fd, p.request.Name(), true)
-			errs = append(errs, err)
-		}
-		if flags := p.flags(); !p.wasUp && flags&unix.IFF_UP != 0 {
-			errs = append(errs, p.setFlags(flags&^unix.IFF_UP))
-		}
-	}
-	for _, s := range p.settings {
-		errs = append(errs, s.restore())
-	}
-	if p.reserved >= 0 {
-		errs = append(errs, unix.Close(p.reserved))
+	for _, undo := range slices.Backward(p.undo) {
+		errs = append(errs, undo())
 	}
 	errs = append(errs, unix.Close(p.fd))
-	p.fd, p.reserved, p.settings, p.lro = -1, -1, nil, false
+	p.fd, p.undo = -1, nil
 	return errors.Join(errs...)
 }

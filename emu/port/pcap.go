@@ -13,6 +13,9 @@ import (
 	"splicenic/emu/frame"
 )
 
+// errShared refuses a file that one port writes and another has too.
+var errShared = errors.New("another port has this file open")
+
 // Clocked is a port that goes by the card's clock. The card tells it the time since its start before it asks for frames.
 type Clocked interface {
 	SetNow(now time.Duration)
@@ -38,7 +41,7 @@ type Pcap struct {
 
 // OpenPcap opens a port on two capture files; either name may be empty. The input is read through once before anything
 // is taken from it, so that a broken file is an error here and not halfway. An output named .pcapng is written in that
-// format. Close completes the output.
+// format. Close completes the output. A file that a port writes is no other port's, on systems that can tell.
 func OpenPcap(in, out string) (*Pcap, error) {
 	name := in
 	if in == "" {
@@ -71,7 +74,11 @@ func (p *Pcap) openInput(name string) error {
 	if err != nil {
 		return err
 	}
-	if err := p.scan(f); err != nil {
+	err = lock(f, false)
+	if err == nil {
+		err = p.scan(f)
+	}
+	if err != nil {
 		return errors.Join(err, f.Close())
 	}
 	p.in, p.epoch = f, p.first
@@ -119,9 +126,20 @@ func (p *Pcap) openOutput(name string) error {
 			return errors.New("it is the input")
 		}
 	}
-	f, err := os.Create(name)
+	// What the file holds stays until it is known to be nobody's.
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return err
+	}
+	st, err := f.Stat()
+	if err == nil {
+		err = lock(f, true)
+	}
+	if err == nil && st.Mode().IsRegular() {
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		return errors.Join(err, f.Close())
 	}
 	p.out, p.w = f, newCaptureWriter(f, strings.HasSuffix(name, ".pcapng"))
 	return nil

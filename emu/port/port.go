@@ -43,6 +43,9 @@ type Port interface {
 type Link struct {
 	Up   bool
 	Mbps uint32
+	// Err is why the link is down for good, until the port is opened anew; always the same once it is there. Nil: the
+	// link may come up.
+	Err error
 }
 
 // Offloads says what a port does for a frame's sender.

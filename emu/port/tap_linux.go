@@ -72,11 +72,17 @@ func (p *Tap) attach(request *unix.Ifreq) error {
 // MAC is an address made of the name.
 func (p *Tap) MAC() [6]byte { return p.mac }
 
-// MTU is the interface's.
-func (p *Tap) MTU() int { return p.mtu() }
+// present says whether the interface is still there, and has the request carry the name it has now. The kernel detaches
+// the descriptor for good when the interface goes.
+func (p *Tap) present() bool {
+	return p.tap >= 0 && unix.IoctlIfreq(p.tap, unix.TUNGETIFF, p.request) == nil
+}
 
-// Link is up while the interface is.
-func (p *Tap) Link() Link { return p.link() }
+// MTU is the interface's, the last it had when it is gone.
+func (p *Tap) MTU() int { return p.mtu(p.present()) }
+
+// Link is up while the interface is. It is down for good, with ErrGone, once the interface is deleted.
+func (p *Tap) Link() Link { return p.link(p.present()) }
 
 // BufferBytes has room for the largest coalesced frame.
 func (p *Tap) BufferBytes() int { return frame.Headroom + frame.MaxBytes }
