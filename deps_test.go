@@ -34,13 +34,15 @@ regs/gen                regs/spec
 regs                    -
 
 driver/device           -
-driver/device/...       driver/device
+driver/device/...       regs driver/device
 driver/mmio             -
 driver/discover         driver/device driver/vfio
 driver/vfio             driver/device driver/mmio
 driver/vfiouser         driver/device driver/mmio
+driver/vfiouser/vfiousertest driver/device driver/vfiouser
 driver/ring             regs
 driver                  driver/device driver/ring regs
+driver/drivertest       driver driver/device regs
 
 emu/frame               -
 emu/regfile             regs
@@ -64,13 +66,18 @@ runtime/admin           driver driver/device runtime/config runtime/daemon runti
 
 tools/netlab/...        tools/netlab
 tools/tcppeer           emu/frame emu/port
-tools/open              driver/device driver/discover emu emu/port
+tools/open              driver/device driver/discover driver/vfio driver/vfiouser emu emu/port
+tools/card              driver/device driver/vfio driver/vfiouser emu tools/open
 tools/bench             regs driver driver/device emu emu/frame emu/port emu/ssram tools/tcppeer
 tools/demo              regs driver emu/port runtime/config runtime/daemon tools/netlab tools/netlab/httpserver tools/open tools/tcppeer
-tools/control           regs driver driver/device driver/discover runtime/... tools/open
-tools/host              driver driver/discover runtime/... tools/control tools/open
+tools/control           regs driver driver/device driver/discover driver/vfio runtime/... tools/card tools/open
+tools/host              driver driver/device driver/discover runtime/... tools/card tools/control tools/open
 tools/show              regs runtime/view tools/control
 tools/splicectl         runtime/admin runtime/view tools/...
+tools/vm                tools/vm/agent
+tools/vm/init           tools/vm/agent
+tools/vm/agent          -
+tools/vm/guest          -
 tools/acceptance        -
 `
 

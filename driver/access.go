@@ -43,29 +43,29 @@ func (b *bars) storeWords(region int, off uint64, words []uint32) {
 func (c *Card) Load(r regs.Reg) uint32 {
 	v := c.bars.Load32(device.Bar0, uint64(r))
 	if v == allOnes {
-		c.suspect(r)
+		c.suspect(r.Name())
 	}
 	return v
 }
 
-// suspect checks whether the card is still there after r read all ones.
-func (c *Card) suspect(r regs.Reg) {
+// suspect checks whether the card is still there after what read all ones.
+func (c *Card) suspect(what string) {
 	if c.dev.Err() != nil {
 		return
 	}
 	if id := c.bars.Load32(device.Bar0, uint64(regs.IdentityPciId)); id == allOnes || c.pciID != 0 && id != c.pciID {
-		c.dev.Lose(&lostError{r, id})
+		c.dev.Lose(&lostError{what, id})
 	}
 }
 
 // A lostError says how the loss was noticed.
 type lostError struct {
-	reg regs.Reg
-	id  uint32
+	what string
+	id   uint32
 }
 
 func (e *lostError) Error() string {
-	return device.ErrDeviceLost.Error() + ": " + e.reg.Name() + " reads all ones and " + regs.IdentityPciId.Name() + " " + hex(e.id)
+	return device.ErrDeviceLost.Error() + ": " + e.what + " reads all ones and " + regs.IdentityPciId.Name() + " " + hex(e.id)
 }
 
 func (e *lostError) Unwrap() error { return device.ErrDeviceLost }

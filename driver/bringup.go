@@ -10,15 +10,8 @@ import (
 	"time"
 
 	"splicenic/driver/device"
-	"splicenic/driver/ring"
 	"splicenic/regs"
 )
-
-// Rings sizes the rings in descriptors, powers of two of at most 65,536. Memory is touched only as frames use it.
-type Rings struct {
-	Exception, Event, Completion, Inject, Command uint32 // zero: 512, 4096, 256, 512, 256
-	FrameBytes                                    uint32 // buffer of an exception or injected frame; zero: 65,536
-}
 
 // Timers are the card's time-outs in whole milliseconds.
 type Timers struct {
@@ -40,32 +33,25 @@ const (
 	busMaster     = 1 << 2
 )
 
-// bringUp takes a card with stopped rings to one whose rings run. About 110 accesses, whatever the geometry.
-func (c *Card) bringUp(ctx context.Context, keep bool) error {
-	if err := c.setCommand(memorySpace|busMaster, 0); err != nil {
-		return fmt.Errorf("enable bus master: %w", err)
+// bringUp takes a card to one whose rings run, by a reset or from where a predecessor left it. About 120 accesses,
+// whatever the geometry.
+func (c *Card) bringUp(ctx context.Context, adopt bool) error {
+	adopted, continued := adopt && c.configured(), false
+	err := c.dev.Err()
+	if err == nil && adopted {
+		continued, err = c.resume(ctx)
 	}
-	bits := regs.ControlResetHostInterfaceMask
-	if !keep {
-		bits |= regs.ControlResetDataPathMask
+	if err == nil && !continued {
+		err = c.restart(ctx, adopted)
 	}
-	if err := c.reset(ctx, bits); err != nil {
+	if err != nil {
 		return err
-	}
-	if st := c.Load(regs.ControlStatus); regs.ControlStatusFault(st) != 0 {
-		return fmt.Errorf("bring up: %w, code %d", ErrFault, regs.ControlFaultCode(c.Load(regs.ControlFault)))
-	}
-	if !keep {
-		if err := c.storeKeys(); err != nil {
-			return err
-		}
 	}
 	if err := c.storeTimers(&c.cfg.Timers); err != nil {
 		return err
 	}
-	if err := c.startRings(); err != nil {
-		return err
-	}
+	c.adopted.Store(adopted)
+	c.continued.Store(continued)
 	c.up.Store(true)
 	for i, p := range c.cfg.Ports {
 		if p != (PortConfig{}) {
@@ -74,7 +60,56 @@ func (c *Card) bringUp(ctx context.Context, keep bool) error {
 			}
 		}
 	}
-	return c.dev.Err()
+	if err := c.alive(); err != nil {
+		return err
+	}
+	c.ours = true
+	return nil
+}
+
+// restart resets host interface and, unless tables and connections are to stay, data path, and starts the rings.
+func (c *Card) restart(ctx context.Context, keep bool) error {
+	c.ours = true
+	bits := regs.ControlResetHostInterfaceMask
+	if !keep {
+		bits |= regs.ControlResetDataPathMask
+	}
+	if err := c.reset(ctx, bits); err != nil {
+		return err
+	}
+	// The last bulk command of a predecessor must not be completed into the new rings.
+	if err := c.poll(ctx, func() bool { return !c.bulkBusy() }); err != nil {
+		return fmt.Errorf("wait for the end of a bulk command: %w", err)
+	}
+	st, fault := c.Load(regs.ControlStatus), c.Load(regs.ControlFault)
+	if err := c.dev.Err(); err != nil {
+		return err
+	}
+	if regs.ControlStatusFault(st) != 0 {
+		return fmt.Errorf("bring up: %w, code %d", ErrFault, regs.ControlFaultCode(fault))
+	}
+	if !keep {
+		if err := c.storeKeys(); err != nil {
+			return err
+		}
+	}
+	if len(c.dma) == 0 {
+		if err := c.allocate(); err != nil {
+			return err
+		}
+	}
+	if err := c.enable(); err != nil {
+		return err
+	}
+	return c.startRings()
+}
+
+// enable lets the card reach memory and raise interrupts.
+func (c *Card) enable() error {
+	if err := c.setCommand(memorySpace|busMaster, 0); err != nil {
+		return fmt.Errorf("enable bus master: %w", err)
+	}
+	return c.dev.EnableVectors(vectors)
 }
 
 // reset starts resets and waits until they are done.
@@ -176,124 +211,15 @@ func (c *Card) Accept(on bool) error {
 	return c.dev.Err()
 }
 
-// alloc allocates memory that is freed at tear-down.
-func (c *Card) alloc(name string, n uint64) (*device.DMA, error) {
-	m, err := c.dev.AllocDMA(name, int(n))
-	if err == nil {
-		c.dma = append(c.dma, m)
-	}
-	return m, err
-}
-
-func pick(v, or uint32) uint32 {
-	if v == 0 {
-		return or
-	}
-	return v
-}
-
-// startRings allocates memory, programs the rings and lets them run. Their indexes go on from where the card stands.
-func (c *Card) startRings() error {
-	if err := c.dev.EnableVectors(vectors); err != nil {
-		return err
-	}
-	r := c.cfg.Rings
-	frame := pick(r.FrameBytes, 1<<16)
-	if frame%64 != 0 || frame > 1<<16 {
-		return fmt.Errorf("start rings: frame buffers of %d bytes: %w", frame, device.ErrRange)
-	}
-	// A line each for the writeback words of inject and command: no two owners share one.
-	words, err := c.alloc("ring-indexes", 2*ring.DescriptorBytes)
-	if err != nil {
-		return err
-	}
-	c.Store(regs.HostifControl, regs.SetHostifControlEnable(0, 1))
-	exceptions, err1 := c.startConsumer(regs.RingException, pick(r.Exception, 512), frame)
-	events, err2 := c.startConsumer(regs.RingEvent, pick(r.Event, 4096), 0)
-	completions, err3 := c.startConsumer(regs.RingCompletion, pick(r.Completion, 256), 0)
-	injected, err4 := c.startProducer(regs.RingInject, pick(r.Inject, 512), words, 0)
-	commands, err5 := c.startProducer(regs.RingCommand, pick(r.Command, 256), words, ring.DescriptorBytes)
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
-		return err
-	}
-	c.exceptions.ring, c.exceptions.frameBytes = exceptions, frame
-	c.events.ring = events
-	c.completions, c.commands, c.inFlight = completions, commands, 0
-	buffers, err := c.alloc("inject-frames", uint64(frame)*uint64(injected.Entries()))
-	if err != nil {
-		return err
-	}
-	c.inject.ring, c.inject.buffers, c.inject.frameBytes = injected, buffers, frame
-	c.staging, err = c.alloc("staging", stagingBytes)
-	return err
-}
-
-func ringReg(r regs.Reg, i int) regs.Reg { return r.At(i, regs.RingStride) }
-
-// startConsumer starts a ring that the card produces; frameBytes other than zero gives its slots buffers.
-func (c *Card) startConsumer(i int, entries, frameBytes uint32) (*ring.Consumer, error) {
-	mem, err := c.ringMemory(i, entries)
-	if err != nil {
-		return nil, err
-	}
-	if frameBytes != 0 {
-		buffers, err := c.alloc("exception-frames", uint64(frameBytes)*uint64(entries))
-		if err != nil {
-			return nil, err
-		}
-		c.exceptions.buffers = buffers
-		c.Store(ringReg(regs.RingBufferBytes, i), frameBytes)
-		c.Store64(ringReg(regs.RingBuffers, i), buffers.IOVA)
-	}
-	start := c.Load(ringReg(regs.RingProducer, i))
-	consumer := ringReg(regs.RingConsumer, i)
-	r, err := ring.NewConsumer(mem, start, c.Load(ringReg(regs.RingSequence, i)), ring.Bell{Dev: &c.bars, Region: device.Bar0, Off: uint64(consumer)})
-	if err != nil {
-		return nil, err
-	}
-	c.Store(consumer, start)
-	c.Store(ringReg(regs.RingControl, i), regs.SetRingControlEnable(0, 1))
-	return r, nil
-}
-
-// startProducer starts a ring that the host produces; the card writes its index to words at off.
-func (c *Card) startProducer(i int, entries uint32, words *device.DMA, off uint64) (*ring.Producer, error) {
-	mem, err := c.ringMemory(i, entries)
-	if err != nil {
-		return nil, err
-	}
-	start := c.Load(ringReg(regs.RingConsumer, i))
-	producer := ringReg(regs.RingProducer, i)
-	r, err := ring.NewProducer(mem, words.Bytes[off:][:4], start, ring.Bell{Dev: &c.bars, Region: device.Bar0, Off: uint64(producer)})
-	if err != nil {
-		return nil, err
-	}
-	c.Store64(ringReg(regs.RingWriteback, i), words.IOVA+off)
-	c.Store(producer, start)
-	c.Store(ringReg(regs.RingControl, i), regs.SetRingControlEnable(0, 1))
-	return r, nil
-}
-
-// ringMemory allocates the descriptors of a ring and tells the card.
-func (c *Card) ringMemory(i int, entries uint32) ([]byte, error) {
-	n := int(entries) * ring.DescriptorBytes
-	m, err := c.alloc("ring-"+ringNames[i], uint64(n))
-	if err != nil {
-		return nil, err
-	}
-	c.Store64(ringReg(regs.RingIova, i), m.IOVA)
-	c.Store(ringReg(regs.RingEntries, i), entries)
-	return m.Bytes[:n], nil
-}
-
-var ringNames = [regs.RingInstances]string{"exception", "event", "completion", "inject", "command"}
-
 // tearDown undoes bringUp as far as it went: stop the rings, Load, wait until idle, bus master off, unmap. The memory is
-// freed even where the card does not answer, because by then it can no longer reach it.
+// freed even where the card does not answer, because by then it can no longer reach it. A card that is not ours, or not
+// any more, is left as it is.
 func (c *Card) tearDown(ctx context.Context) error {
-	c.inject.mu.Lock() // nobody is about to queue a frame
-	c.up.Store(false)
-	c.inject.mu.Unlock()
+	c.close()
+	if !c.ours {
+		c.forget()
+		return nil
+	}
 	var idle error
 	if len(c.dma) > 0 && c.dev.Err() == nil {
 		for i := range regs.RingInstances {
@@ -308,6 +234,9 @@ func (c *Card) tearDown(ctx context.Context) error {
 		})
 		c.Store(regs.HostifControl, 0)
 		c.Load(regs.HostifControl)
+		if idle == nil {
+			idle = c.dev.Err()
+		}
 	}
 	err := idle
 	if c.dev.Err() == nil {
@@ -316,7 +245,7 @@ func (c *Card) tearDown(ctx context.Context) error {
 	for _, m := range c.dma {
 		err = errors.Join(err, m.Close())
 	}
-	c.dma = nil
+	c.forget()
 	return err
 }
 
@@ -327,6 +256,12 @@ func (c *Card) setCommand(set, unset uint16) error {
 		return err
 	}
 	old := binary.LittleEndian.Uint16(b[:])
+	if old == 1<<16-1 { // no card sets all of them
+		c.suspect("the command register")
+		if err := c.dev.Err(); err != nil {
+			return err
+		}
+	}
 	binary.LittleEndian.PutUint16(b[:], old&^unset|set)
 	return c.dev.WriteConfig(configCommand, b[:])
 }

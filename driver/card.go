@@ -25,8 +25,11 @@ const (
 type Config struct {
 	// Shell identifies the card only: no store, no DMA, no interrupt.
 	Shell bool
-	// Keep leaves tables, connections, keys and counters as they are. False: the data path is reset.
-	Keep bool
+	// Adopt takes over a card that a predecessor has set up: tables, connections, keys, ports and counters stay. A card
+	// that nobody has set up is reset as without it.
+	Adopt bool
+	// Kept says whether DMA memory came from the predecessor, with its contents. nil: none did.
+	Kept func(*device.DMA) bool
 	// Pump moves a card that only moves when stepped; it is called while the Card waits. nil: wait for interrupts.
 	Pump func()
 	// PumpLimit bounds the calls of Pump in one wait. Zero: 1<<20.
@@ -61,9 +64,13 @@ type Card struct {
 	stats    stats
 
 	up   atomic.Bool   // rings run
-	dma  []*device.DMA // to be freed after the card has stopped
+	ours bool          // they are to be stopped at tear-down, and what dma holds to be freed
+	dma  []*device.DMA // what the card reaches
 	lock chan struct{} // holds one token: who has it may use commands
 
+	adopted, continued atomic.Bool
+
+	rings       ringMemory
 	commands    *ring.Producer
 	completions *ring.Consumer
 	inFlight    uint32
@@ -71,12 +78,15 @@ type Card struct {
 	staging     *device.DMA
 
 	exceptions exceptions
-	events     events
+	events     inbox
 	inject     inject
 }
 
 // Open identifies the card behind dev and brings it up. Nothing is stored before its magic was seen. Open is bounded by
 // Config.Timeout per step and ends early with ctx.
+//
+// Open fails with device.ErrDeviceLost where the card vanishes, at whatever step. Rings of a predecessor that Open had not
+// stopped when it failed go on; DMA memory that it had taken over by then is the device's.
 //
 // Where the card's data path is not the one this host was built for, Open succeeds and the Card does what the shell
 // offers: see Mismatch.
@@ -89,6 +99,7 @@ func Open(ctx context.Context, dev device.Device, cfg Config) (*Card, error) {
 	if c.cfg.PumpLimit == 0 {
 		c.cfg.PumpLimit = defaultPumpLimit
 	}
+	c.cfg.Rings = c.cfg.Rings.withDefaults()
 	if err := c.identify(); err != nil {
 		return nil, c.opened(err)
 	}
@@ -98,8 +109,8 @@ func Open(ctx context.Context, dev device.Device, cfg Config) (*Card, error) {
 	if err := c.readGeometry(); err != nil {
 		return nil, c.opened(err)
 	}
-	if err := c.bringUp(ctx, cfg.Keep); err != nil {
-		return nil, c.opened(errors.Join(err, c.tearDown(context.WithoutCancel(ctx))))
+	if err := c.bringUp(ctx, cfg.Adopt); err != nil {
+		return nil, c.opened(errors.Join(c.because(err), c.tearDown(context.WithoutCancel(ctx))))
 	}
 	return c, nil
 }
@@ -149,7 +160,7 @@ func (c *Card) Reset(ctx context.Context) error {
 		return fmt.Errorf("reset card: %w", err)
 	}
 	if err := c.bringUp(ctx, false); err != nil {
-		return fmt.Errorf("reset card: %w", errors.Join(err, c.tearDown(context.WithoutCancel(ctx))))
+		return fmt.Errorf("reset card: %w", errors.Join(c.because(err), c.tearDown(context.WithoutCancel(ctx))))
 	}
 	return nil
 }
@@ -167,10 +178,17 @@ func (c *Card) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// Wait blocks until an interrupt vector was raised since the last Wait for it.
+// lookout is how long Wait stays without a look at whether the card is still there.
+const lookout = 500 * time.Millisecond
+
+// Wait blocks until an interrupt vector was raised since the last Wait for it. It ends, too, where the card is lost or has
+// stopped itself.
 func (c *Card) Wait(ctx context.Context, vector int) error {
-	_, err := c.dev.Wait(ctx, vector)
-	return err
+	for {
+		if silent, err := c.listen(ctx, vector, lookout); !silent || err != nil {
+			return err
+		}
+	}
 }
 
 // Causes returns why the event vector was raised beside its ring, as regs.HostifCause has it, and clears it.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"splicenic/driver/device"
+	"splicenic/driver/vfiouser/vfiousertest"
 	"splicenic/regs"
 )
 
@@ -82,18 +83,21 @@ func TestOpen(t *testing.T) {
 // the first store.
 func TestAccesses(t *testing.T) {
 	const limit = 400
-	for _, keep := range []bool{false, true} {
+	for _, adopt := range []bool{false, true} {
 		f := newFakeCard()
-		d := &counting{Device: device.Local(f, device.LocalConfig{})}
+		if adopt {
+			f.configure()
+		}
+		d := &counting{Device: vfiousertest.Join(t, f)}
 		defer d.Close()
 		step := func(what string) {
-			t.Logf("keep %v: %s: %d loads, %d stores", keep, what, d.loads, d.stores)
+			t.Logf("adopt %v: %s: %d loads, %d stores", adopt, what, d.loads, d.stores)
 			if n := d.loads + d.stores; n > limit {
 				t.Errorf("%s took %d accesses, want at most %d", what, n, limit)
 			}
 			d.loads, d.stores = 0, 0
 		}
-		c, err := Open(t.Context(), d, Config{Keep: keep, Pump: f.step, Timers: Timers{Idle: time.Second, Quarantine: time.Millisecond}, Ports: [2]PortConfig{{Enable: true}, {Enable: true, MTU: 9000}}})
+		c, err := Open(t.Context(), d, Config{Adopt: adopt, Pump: f.step, Timers: Timers{Idle: time.Second, Quarantine: time.Millisecond}, Ports: [2]PortConfig{{Enable: true}, {Enable: true, MTU: 9000}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,12 +139,14 @@ func TestOpenSettings(t *testing.T) {
 	}
 }
 
-func TestOpenKeep(t *testing.T) {
+// TestOpenAdopt: without a predecessor's memory the card is adopted, and its rings start anew.
+func TestOpenAdopt(t *testing.T) {
 	f := newFakeCard()
 	f.set(regs.CamHashKey, 0x1234)
 	f.bar2[5] = 55
+	f.configure()
 	for range 3 { // the second host finds indexes that went on
-		c := openFake(t, f, Config{Keep: true, Pump: f.step, Rings: Rings{Event: 2, Command: 4, Completion: 4}})
+		c := openFake(t, f, Config{Adopt: true, Pump: f.step, Rings: Rings{Event: 2, Command: 4, Completion: 4}})
 		for range 7 {
 			f.event(regs.EventEntry{ControlType: 1})
 			if n := c.Events(make([]regs.EventEntry, 4)); n != 1 {
@@ -151,6 +157,9 @@ func TestOpenKeep(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if !c.Adopted() || c.Continued() {
+			t.Errorf("Adopted = %v, Continued = %v", c.Adopted(), c.Continued())
+		}
 		if s := c.Stats(); s != (Stats{}) {
 			t.Errorf("Stats = %+v", s)
 		}
@@ -159,7 +168,7 @@ func TestOpenKeep(t *testing.T) {
 		}
 	}
 	if f.get(regs.CamHashKey) != 0x1234 || f.bar2[5] != 55 {
-		t.Error("Keep did not keep")
+		t.Error("Adopt did not keep the data path as it was")
 	}
 }
 
@@ -190,7 +199,7 @@ func TestOpenErrors(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			f := newFakeCard()
 			row.spoil(f)
-			d := &counting{Device: device.Local(f, device.LocalConfig{})}
+			d := &counting{Device: vfiousertest.Join(t, f)}
 			defer d.Close()
 			row.cfg.Pump, row.cfg.PumpLimit = f.step, 100
 			_, err := Open(t.Context(), d, row.cfg)
@@ -212,9 +221,17 @@ func TestUnknownDataPath(t *testing.T) {
 	f := newFakeCard()
 	f.set(regs.DirectoryDataPathDigest, 0xabcd)
 	f.set(regs.DirectoryEntryDigest.At(6, regs.DirectoryEntryDigestStride), 1)
-	c := openFake(t, f, Config{Pump: f.step})
-	if f.config[configCommand]&busMaster != 0 || f.get(regs.HostifControl) != 0 {
-		t.Error("a card of another map was brought up")
+	// Another host has set it up, and its rings run.
+	f.configure()
+	f.config[configCommand] = busMaster
+	d := &counting{Device: device.Local(f, device.LocalConfig{})}
+	defer d.Close()
+	c, err := Open(t.Context(), d, Config{Adopt: true, Pump: f.step})
+	if err != nil || c.Adopted() {
+		t.Fatalf("Open: %v, Adopted = %v", err, c.Adopted())
+	}
+	if d.stores != 0 || f.config[configCommand] != busMaster || f.get(regs.HostifControl) != 0 {
+		t.Error("a card of another map was changed")
 	}
 	if c.Identity().Name != "fake" {
 		t.Errorf("Identity = %+v", c.Identity())
@@ -256,14 +273,17 @@ func TestUnknownDataPath(t *testing.T) {
 	if err := c.Reset(ctx); err != nil {
 		t.Errorf("Reset: %v", err)
 	}
-	if err := c.Shutdown(ctx); err != nil {
-		t.Errorf("Shutdown: %v", err)
+	if err := errors.Join(c.Leave(ctx), c.Shutdown(ctx)); err != nil {
+		t.Errorf("Leave, Shutdown: %v", err)
+	}
+	if f.config[configCommand] != busMaster {
+		t.Error("a card of another map lost its bus mastering")
 	}
 }
 
 func TestShell(t *testing.T) {
 	f := newFakeCard()
-	d := &counting{Device: device.Local(f, device.LocalConfig{})}
+	d := &counting{Device: vfiousertest.Join(t, f)}
 	defer d.Close()
 	c, err := Open(t.Context(), d, Config{Shell: true})
 	if err != nil || d.stores != 0 || c.Mismatch() != nil {
@@ -314,9 +334,66 @@ func TestLostWhileWaiting(t *testing.T) {
 	}
 }
 
+// TestWaitLost: who waits for an interrupt of a card that dies does not wait for ever.
+func TestWaitLost(t *testing.T) {
+	f := newFakeCard()
+	c := openFake(t, f, Config{})
+	f.mu.Lock()
+	f.lost = true
+	f.mu.Unlock()
+	if err := c.Wait(t.Context(), VectorException); !errors.Is(err, device.ErrDeviceLost) {
+		t.Errorf("Wait = %v, want %v", err, device.ErrDeviceLost)
+	}
+}
+
+// TestLeave: a card that was left is as it was, but for who may use it.
+func TestLeave(t *testing.T) {
+	c, f := testCard(t, Config{})
+	if err := c.Emit(0, []byte("queued")); err != nil {
+		t.Fatal(err)
+	}
+	f.hold, f.drop = 2, 0
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Clear(ctx, 0, 4); err == nil { // nobody waits for it any more
+		t.Fatal("Clear was waited for")
+	}
+	for range 2 {
+		if err := c.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.step()
+	if len(f.injected) != 1 || len(f.verbs) != c.sent(f) {
+		t.Errorf("injected %v, commands %v", f.injected, f.verbs)
+	}
+	for i := range regs.RingInstances {
+		if f.get(ringReg(regs.RingStatus, i)) != 1 {
+			t.Errorf("ring %s was stopped", ringNames[i])
+		}
+	}
+	if f.config[configCommand]&busMaster == 0 {
+		t.Error("bus mastering was taken away")
+	}
+	if err := c.Clear(t.Context(), 0, 4); !errors.Is(err, ErrShellOnly) {
+		t.Errorf("Clear = %v, want %v", err, ErrShellOnly)
+	}
+	if c.Exceptions(make([]Exception, 1)) != 0 {
+		t.Error("exceptions after Leave")
+	}
+	if err := c.Shutdown(t.Context()); err != nil || f.get(ringReg(regs.RingStatus, 0)) != 1 {
+		t.Errorf("Shutdown = %v", err)
+	}
+}
+
+// sent is how many commands the card was given.
+func (c *Card) sent(f *fakeCard) int {
+	return int(f.get(ringReg(regs.RingProducer, regs.RingCommand)))
+}
+
 func TestLoad64(t *testing.T) {
 	f := newFakeCard()
-	d := &carrying{Device: device.Local(f, device.LocalConfig{})}
+	d := &carrying{Device: vfiousertest.Join(t, f)}
 	defer d.Close()
 	c, err := Open(t.Context(), d, Config{Shell: true})
 	if err != nil {
@@ -352,7 +429,7 @@ func (d *carrying) Load32(region int, off uint64) uint32 {
 func TestShutdown(t *testing.T) {
 	var order []string
 	f := newFakeCard()
-	d := &ordering{Device: device.Local(f, device.LocalConfig{}), order: &order}
+	d := &ordering{Device: vfiousertest.Join(t, f), order: &order}
 	defer d.Close()
 	c, err := Open(t.Context(), d, Config{Pump: f.step})
 	if err != nil {

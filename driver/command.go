@@ -38,13 +38,7 @@ func (c *Card) exchange(ctx context.Context, cmd *regs.CommandEntry, data []byte
 	w := c.newWaiter(ctx, firstSlice)
 	defer w.cancel()
 	// The staging buffer and the one place for a bulk command are free only when nothing is in flight.
-	late := func(e *regs.CompletionEntry) bool {
-		if e != nil {
-			c.stats.lateCompletions.Add(1)
-		}
-		return c.inFlight == 0
-	}
-	if _, err := c.await(w, late); err != nil {
+	if err := c.settle(w); err != nil {
 		return done, fmt.Errorf("wait for an earlier command: %w", err)
 	}
 	if data != nil {
@@ -78,6 +72,17 @@ func (c *Card) exchange(ctx context.Context, cmd *regs.CommandEntry, data []byte
 		return done, &CommandError{Verb: cmd.ControlType, Status: done.ControlStatus}
 	}
 	return done, nil
+}
+
+// settle waits until no command is in flight.
+func (c *Card) settle(w *waiter) error {
+	_, err := c.await(w, func(e *regs.CompletionEntry) bool {
+		if e != nil {
+			c.stats.lateCompletions.Add(1)
+		}
+		return c.inFlight == 0
+	})
+	return err
 }
 
 // await takes completions until one is the wanted one, or until wanted is content without. It is asked with nil first.

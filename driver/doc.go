@@ -12,6 +12,16 @@
 // Waiting is by interrupt unless Config.Pump is set: then it is called instead, to move a card that only moves when
 // stepped. A command whose interrupt was lost is found by looking at its ring, never by polling a register.
 //
+// A card that a predecessor has set up can be adopted instead of reset, whether that one left it in order (Leave) or died
+// at whatever step; connections, tables and keys stay:
+//
+//	what is found                                    Adopted  Continued  what is done
+//	not set up: no bank, closed, fault                  no       no      both resets, keys, rings
+//	set up; rings stand still, fail, are another's      yes      no      reset of the host interface, rings
+//	set up; rings run in memory that was kept           yes      yes     commands and frames in flight end, nothing is stored
+//
+// Rings that continue start at the index that was published: what was not committed comes again, nothing is left out.
+//
 // A card whose data-path digest this build does not know gets a Card that only identifies and resets; everything else
 // returns a *MismatchError. A card that is lost answers all ones; the first such load is checked against the identity
 // register, and from then on everything fails with device.ErrDeviceLost.

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"splicenic/driver/device"
@@ -55,4 +56,36 @@ func ExampleOpen() {
 	// Output:
 	// who has 198.18.0.80?
 	// 198.18.0.80 is here
+}
+
+// A process that ends leaves the card to the next one, which finds connections and tables as they were.
+func ExampleCard_Leave() {
+	fake := newFakeCard()
+	dev := device.Local(fake, device.LocalConfig{}) // one that outlives the process, such as a vfiouser.Client that is detached
+	defer dev.Close()
+
+	ctx := context.Background()
+	card, err := Open(ctx, dev, Config{Adopt: true, Pump: fake.step})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("adopted:", card.Adopted())
+	if err := errors.Join(card.SwitchBank(1, 1), card.Accept(true), card.Leave(ctx)); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	next, err := Open(ctx, dev, Config{Adopt: true, Pump: fake.step})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer next.Shutdown(ctx)
+	fmt.Println("adopted:", next.Adopted())
+	fmt.Println(next.Bank())
+	// Output:
+	// adopted: false
+	// adopted: true
+	// 1 1
 }

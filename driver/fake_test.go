@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"splicenic/driver/device"
+	"splicenic/driver/vfiouser/vfiousertest"
 	"splicenic/regs"
 )
 
@@ -247,6 +248,12 @@ func (f *fakeCard) Reset() error {
 	return nil
 }
 
+// configure makes the data path look set up.
+func (f *fakeCard) configure() {
+	f.set(regs.AmuControl, 1)
+	f.set(regs.TableBank, regs.SetTableBankGeneration(0, 7))
+}
+
 // produce writes a descriptor to a ring of the card's. A full ring loses it.
 func (f *fakeCard) produce(i int, w []uint32, vector int) {
 	index, entries := f.get(ringReg(regs.RingProducer, i)), f.get(ringReg(regs.RingEntries, i))
@@ -464,7 +471,7 @@ func testCard(t *testing.T, cfg Config) (*Card, *fakeCard) {
 
 func openFake(t *testing.T, f *fakeCard, cfg Config) *Card {
 	t.Helper()
-	d := device.Local(f, device.LocalConfig{})
+	d := vfiousertest.Join(t, f)
 	t.Cleanup(func() { d.Close() })
 	c, err := Open(t.Context(), d, cfg)
 	if err != nil {

@@ -24,16 +24,21 @@ type Exception struct {
 // Handle returns the connection the exception is about, zero if none.
 func (e *Exception) Handle() Handle { return NewHandle(e.HandleN, e.HandleGeneration) }
 
-type exceptions struct {
-	ring       *ring.Consumer
-	buffers    *device.DMA
-	frameBytes uint32
-	ds         [batch]ring.Descriptor
-}
-
-type events struct {
+// inbox is a ring that the card produces, with room for what is taken from it.
+type inbox struct {
 	ring *ring.Consumer
 	ds   [batch]ring.Descriptor
+}
+
+// take takes a batch of at most n descriptors.
+func (x *inbox) take(n int) []ring.Descriptor {
+	return x.ds[:x.ring.Recv(x.ds[:min(batch, n)])]
+}
+
+type exceptions struct {
+	inbox
+	buffers    *device.DMA
+	frameBytes uint32
 }
 
 type inject struct {
@@ -70,16 +75,12 @@ func (c *Card) Exceptions(es []Exception) int {
 		return 0
 	}
 	n := 0
-	for n < len(es) {
-		got := x.ring.Recv(x.ds[:min(batch, len(es)-n)])
-		for i := range got {
-			e := &es[n+i]
-			e.Decode(x.ds[i][:])
+	for ds := x.take(len(es)); len(ds) > 0; ds = x.take(len(es) - n) {
+		for i := range ds {
+			e := &es[n]
+			e.Decode(ds[i][:])
 			e.Frame = c.frame(&e.ExceptionEntry)
-		}
-		n += got
-		if got < batch {
-			break
+			n++
 		}
 	}
 	c.stats.lostExceptions.Store(x.ring.Lost())
@@ -114,14 +115,10 @@ func (c *Card) Events(es []regs.EventEntry) int {
 		return 0
 	}
 	n := 0
-	for n < len(es) {
-		got := x.ring.Recv(x.ds[:min(batch, len(es)-n)])
-		for i := range got {
-			es[n+i].Decode(x.ds[i][:])
-		}
-		n += got
-		if got < batch {
-			break
+	for ds := x.take(len(es)); len(ds) > 0; ds = x.take(len(es) - n) {
+		for i := range ds {
+			es[n].Decode(ds[i][:])
+			n++
 		}
 	}
 	c.stats.lostEvents.Store(x.ring.Lost())

@@ -66,6 +66,9 @@ func (c *Card) identify() error {
 	id := &c.identity
 	id.ShellDigest = c.Load(regs.DirectoryShellDigest)
 	id.DataPathDigest = c.Load(regs.DirectoryDataPathDigest)
+	if err := c.dev.Err(); err != nil {
+		return err
+	}
 	if id.ShellDigest != regs.ShellDigest {
 		return &MismatchError{Part: "shell digest", Card: id.ShellDigest, Host: regs.ShellDigest}
 	}
@@ -81,6 +84,9 @@ func (c *Card) identify() error {
 
 func (c *Card) readBlocks() error {
 	n := c.Load(regs.DirectoryEntries)
+	if err := c.dev.Err(); err != nil {
+		return err
+	}
 	if n > regs.DirectoryEntryTypeCount {
 		return &MismatchError{Part: regs.DirectoryEntries.Name(), Card: n, Host: uint32(len(regs.Blocks))}
 	}

@@ -3,8 +3,10 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"splicenic/driver/device"
 	"splicenic/regs"
 )
 
@@ -35,8 +37,8 @@ func (c *Card) newWaiter(ctx context.Context, first time.Duration) *waiter {
 
 // pump moves the card once.
 func (w *waiter) pump() error {
-	if err := w.ctx.Err(); err != nil {
-		return err
+	if w.ctx.Err() != nil {
+		return context.Cause(w.ctx)
 	}
 	if w.turns == w.c.cfg.PumpLimit {
 		return ErrTimeout
@@ -67,9 +69,15 @@ func (c *Card) poll(ctx context.Context, done func() bool) error {
 	return c.dev.Err()
 }
 
+// sleep lets the card work before the next look: every time as long as all the times before.
 func (w *waiter) sleep() error {
 	if w.c.cfg.Pump != nil {
-		return w.pump()
+		for range max(w.turns, 1) {
+			if err := w.pump(); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	t := time.NewTimer(w.next())
 	defer t.Stop()
@@ -81,23 +89,49 @@ func (w *waiter) sleep() error {
 	}
 }
 
-// completion waits until a completion may be there. silent says that no interrupt told so.
+// glance is how many calls of Pump pass between two looks at whether the card is still there.
+const glance = 64
+
+// completion waits until a completion may be there. silent says that no interrupt told so. A card that is lost, or has
+// stopped itself, is noticed within the longest slice.
 func (w *waiter) completion() (silent bool, err error) {
 	if w.c.cfg.Pump != nil {
-		return false, w.pump()
+		if err := w.pump(); err != nil || w.turns%glance != 0 {
+			return false, w.c.because(err)
+		}
+		return false, w.c.alive()
 	}
-	ctx, cancel := context.WithTimeout(w.ctx, w.next())
+	silent, err = w.c.listen(w.ctx, VectorCompletion, w.next())
+	return silent, w.c.because(err)
+}
+
+// listen waits for an interrupt for a slice of the time that ctx gives. silent says that none came, and that the card was
+// there nevertheless.
+func (c *Card) listen(ctx context.Context, vector int, slice time.Duration) (silent bool, err error) {
+	part, cancel := context.WithTimeout(ctx, slice)
 	defer cancel()
-	_, err = w.c.dev.Wait(ctx, VectorCompletion)
+	_, err = c.dev.Wait(part, vector)
 	switch {
 	case err == nil:
 		return false, nil
-	case w.ctx.Err() != nil:
-		return false, context.Cause(w.ctx)
+	case ctx.Err() != nil:
+		return false, context.Cause(ctx)
 	case errors.Is(err, context.DeadlineExceeded):
-		return true, w.c.alive()
+		return true, c.alive()
 	}
 	return false, err
+}
+
+// because returns err, or the loss of the card where that may be what is behind it.
+func (c *Card) because(err error) error {
+	if err == nil || errors.Is(err, device.ErrDeviceLost) {
+		return err
+	}
+	c.Load(regs.ControlStatus)
+	if lost := c.dev.Err(); lost != nil && !errors.Is(err, lost) {
+		return fmt.Errorf("%w (%w)", lost, err)
+	}
+	return err
 }
 
 // alive loads the card's status once: a lost card is noticed by it, and a card that stopped itself says so.

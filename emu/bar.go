@@ -24,17 +24,15 @@ func (c *Card) checkAccess(op string, region int, off uint64, n int) error {
 	return nil
 }
 
-// ReadRegion loads from a BAR. A lost card reads all ones.
+// ReadRegion loads from a BAR. A lost card reads all ones, and so does one asleep.
 func (c *Card) ReadRegion(region int, off uint64, p []byte) error {
 	if err := c.checkAccess("load from", region, off, len(p)); err != nil {
 		return err
 	}
 	c.lock()
 	defer c.mu.Unlock()
-	if c.gone() {
-		for i := range p {
-			p[i] = 0xff
-		}
+	if c.unheard(false) {
+		ones(p)
 		return nil
 	}
 	switch region {
@@ -53,14 +51,14 @@ func (c *Card) ReadRegion(region int, off uint64, p []byte) error {
 	return nil
 }
 
-// WriteRegion stores to a BAR. A lost card ignores it.
+// WriteRegion stores to a BAR. A lost card ignores it, and so does one asleep.
 func (c *Card) WriteRegion(region int, off uint64, p []byte) error {
 	if err := c.checkAccess("store to", region, off, len(p)); err != nil {
 		return err
 	}
 	c.lock()
 	defer c.mu.Unlock()
-	if c.gone() {
+	if c.unheard(true) {
 		return nil
 	}
 	switch region {
@@ -80,6 +78,18 @@ func (c *Card) WriteRegion(region int, off uint64, p []byte) error {
 		c.deliver()
 	}
 	return nil
+}
+
+// unheard says whether nobody answers a memory request.
+func (c *Card) unheard(posted bool) bool {
+	if c.gone() {
+		return true
+	}
+	if c.asleep() {
+		c.refuse(posted)
+		return true
+	}
+	return false
 }
 
 // loadRegister is a host's load of a register, stuck bits included.
@@ -115,6 +125,7 @@ func (c *Card) act(effect regfile.Effect, off uint32) {
 		c.cams[(regs.Reg(off)-regs.CamBase)/regs.CamStride].Rekey()
 	case regfile.RingControl:
 		c.host.Control()
+		c.bus.stopped()
 	}
 	c.wake.ring()
 }
@@ -127,6 +138,7 @@ func (c *Card) resetBits() {
 		c.resetDataPath()
 	case bits&regs.ControlResetHostInterfaceMask != 0:
 		c.reg.ResetHostInterface()
+		c.bus.forget()
 	}
 }
 

@@ -39,24 +39,26 @@ type Card struct {
 	waiting atomic.Int32  // accesses that wait for mu: Run lets them in
 	resets  atomic.Uint64 // resets of the data path so far: Run starts its clock anew
 
-	mu      sync.Mutex
-	reg     *regfile.File
-	mem     *ssram.Memory
-	cams    [2]*cam.CAM
-	host    *hostif.Interface
-	core    *datapath.Core
-	out     *datapath.Output
-	wires   [regs.PortInstances]wire
-	inject  []frame.Frame
-	punted  frame.Frame // what punt cuts out of a frame
-	cutter  port.Cutter
-	bulk    []byte // bulk commands and snapshots pass through here
-	memory  device.Memory
-	config  [configBytes]byte
-	vectors msix
-	faults  faults
-	strict  record
-	closed  bool
+	mu       sync.Mutex
+	reg      *regfile.File
+	mem      *ssram.Memory
+	cams     [2]*cam.CAM
+	host     *hostif.Interface
+	core     *datapath.Core
+	out      *datapath.Output
+	wires    [regs.PortInstances]wire
+	inject   []frame.Frame
+	punted   frame.Frame // what punt cuts out of a frame
+	cutter   port.Cutter
+	bulk     []byte // bulk commands and snapshots pass through here
+	memory   device.Memory
+	bus      bus  // the way to memory that is slow
+	stepping bool // the lock may be free in the middle of a step, while bus accesses memory
+	config   [configBytes]byte
+	vectors  msix
+	faults   faults
+	strict   record
+	closed   bool
 }
 
 var _ device.Function = (*Card)(nil)
@@ -75,6 +77,7 @@ func New(cfg Config) (*Card, error) {
 	}
 	c := &Card{cfg: cfg, mem: m, reg: regfile.New(), bulk: make([]byte, bulkChunk)}
 	c.host = hostif.New(c.reg, c.raise)
+	c.bus.card, c.bus.free = c, sync.NewCond(&c.mu)
 	c.cams = [2]*cam.CAM{cam.New(m.CamClient, c.reg, regs.CamClient), cam.New(m.CamServer, c.reg, regs.CamServer)}
 	c.core = datapath.New(c.reg, m, c.cams[0], c.cams[1], c.host)
 	c.core.SetOneArmed(cfg.Server == nil)
@@ -124,6 +127,7 @@ func (c *Card) Info() device.Info {
 func (c *Card) SetHost(m device.Memory) {
 	c.lock()
 	defer c.mu.Unlock()
+	c.bus.leave()
 	c.memory = m
 	c.busMaster()
 }
@@ -131,21 +135,28 @@ func (c *Card) SetHost(m device.Memory) {
 // MapDMA has nothing to do: every access asks the host's memory anew.
 func (c *Card) MapDMA(iova, size uint64) error { return nil }
 
-// UnmapDMA waits for the step in progress: no access of it is outstanding afterwards.
+// UnmapDMA waits for the step in progress, or only for its access to the range where the card can be stopped in the
+// middle: no access to it is outstanding afterwards, and none follows that was on its way.
 func (c *Card) UnmapDMA(iova, size uint64) error {
 	c.lock()
 	defer c.mu.Unlock()
+	if size > 0 {
+		c.bus.retire(iova, size)
+	}
 	return nil
 }
 
-// Reset returns the card to its state after power-on. The host's memory map and vectors have to be given anew.
+// Reset is a function-level reset: the card is as after power-on, but for the sticky bits of configuration space and
+// those of the link. The host's memory map and vectors have to be given anew.
 func (c *Card) Reset() error {
 	c.lock()
 	defer c.mu.Unlock()
 	if c.gone() {
 		return c.fault("reset", device.ErrDeviceLost)
 	}
-	c.powerOn()
+	c.memory = nil
+	c.vectors.raise = nil
+	c.resetFunction()
 	return nil
 }
 
@@ -154,10 +165,21 @@ func (c *Card) gone() bool { return c.faults.lost || c.closed }
 
 // powerOn gives everything its first value.
 func (c *Card) powerOn() {
-	c.resetConfig()
+	c.resetConfig(false)
+	c.start()
+}
+
+// resetFunction is a function-level reset. What it leaves of the host, memory and vectors, the card reaches again when it
+// is bus master and MSI-X is on.
+func (c *Card) resetFunction() {
+	c.resetConfig(true)
+	c.start()
+}
+
+// start gives what lies behind the BARs its first value.
+func (c *Card) start() {
 	c.vectors.reset()
-	c.memory = nil
-	c.busMaster()
+	c.configured()
 	c.reg.Reset()
 	c.mem.Geometry.Store(c.reg)
 	c.reg.Set64(regs.IdentitySerial, c.cfg.Serial)
@@ -180,6 +202,7 @@ func (c *Card) resetDataPath() {
 // startDataPath brings memories, lists and ports to their first state; the registers are there already.
 func (c *Card) startDataPath() {
 	c.resets.Add(1)
+	c.bus.forget()
 	c.mem.Reset()
 	c.keys()
 	for i := range c.cams {

@@ -38,6 +38,7 @@ func (c *Card) commands() bool {
 }
 
 func (c *Card) command(e *regs.CommandEntry) {
+	resets := c.resets.Load()
 	done := regs.CompletionEntry{ControlType: regs.CompletionControlTypeCompletion, Sequence: e.Sequence, VerbVerb: e.ControlType, Cookie: e.Cookie}
 	switch e.ControlType {
 	case regs.CommandControlTypeClear, regs.CommandControlTypeFill, regs.CommandControlTypeRead, regs.CommandControlTypeWrite:
@@ -53,7 +54,9 @@ func (c *Card) command(e *regs.CommandEntry) {
 	default:
 		c.core.Command(e, &done, c.out)
 	}
-	c.host.Completion(&done)
+	if c.resets.Load() == resets { // the one who asked is there still
+		c.host.Completion(&done)
+	}
 }
 
 // snapshot copies registers to host memory, all of one moment, and answers with that moment.
@@ -66,18 +69,16 @@ func (c *Card) snapshot(e *regs.CommandEntry, done *regs.CompletionEntry) {
 	}
 	now := c.reg.Get64(regs.TimerNow)
 	done.Result[0], done.Result[1] = uint32(now), uint32(now>>32)
-	for iova := uint64(e.IovaLo) | uint64(e.IovaHi)<<32; left > 0; {
-		p := c.bulk[:min(left, bulkChunk)]
-		for i := 0; i < len(p); i += 4 {
-			binary.LittleEndian.PutUint32(p[i:], c.loadRegister(off+uint32(i)))
-		}
-		if !c.host.Write(iova, p) {
-			c.reg.Add64(regs.AmuCommandError, 1)
-			done.ControlStatus = regs.CompletionControlStatusDma
-			return
-		}
-		n := uint32(len(p))
-		off, left, iova = off+n, left-n, iova+uint64(n)
+	if uint32(len(c.bulk)) < left {
+		c.bulk = make([]byte, left)
+	}
+	p := c.bulk[:left]
+	for i := 0; i < len(p); i += 4 {
+		binary.LittleEndian.PutUint32(p[i:], c.loadRegister(off+uint32(i)))
+	}
+	if left > 0 && !c.host.Write(uint64(e.IovaLo)|uint64(e.IovaHi)<<32, p) {
+		c.reg.Add64(regs.AmuCommandError, 1)
+		done.ControlStatus = regs.CompletionControlStatusDma
 	}
 }
 
@@ -124,8 +125,12 @@ func (c *Card) bulkStep() {
 		if n == 0 {
 			return
 		}
-		iova := c.reg.Get64(regs.AmuBulkIova)
-		if !c.bulkMove(verb, uint64(off), uint64(n), iova) {
+		iova, resets := c.reg.Get64(regs.AmuBulkIova), c.resets.Load()
+		ok := c.bulkMove(verb, uint64(off), uint64(n), iova)
+		if c.resets.Load() != resets { // the command is gone
+			return
+		}
+		if !ok {
 			c.bulkEnd(verb, regs.CompletionControlStatusDma)
 			return
 		}
@@ -144,7 +149,8 @@ func (c *Card) bulkMove(verb uint32, off, n, iova uint64) bool {
 		c.mem.ReadAt(off, p)
 		return c.host.Write(iova, p)
 	case regs.CommandControlTypeWrite:
-		if !c.host.Read(iova, p) {
+		resets := c.resets.Load()
+		if !c.host.Read(iova, p) || c.resets.Load() != resets {
 			return false
 		}
 		c.storeMemory(off, p)

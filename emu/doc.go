@@ -9,8 +9,14 @@
 //
 // A Card does work only in Step, which is deterministic: the same frames, accesses and times give the same output. Run
 // is a loop around Step that waits for frames and doorbells. One lock guards the whole card, so a register access takes
-// effect between two steps, like a posted write on a bus. The card starts no goroutine: Run is its caller's, interrupts
-// are raised in the goroutine that steps.
+// effect between two steps, like a posted write on a bus. Where the host's memory is slow (device.SlowMemory), a step gives
+// the lock up over its accesses to it, which it makes between two batches: see bus. The card starts no goroutine: Run is
+// its caller's, interrupts are raised in the goroutine that steps.
+//
+// To its host the card is a PCI Express endpoint: configuration space with its capabilities is data in capability.go. A
+// function-level reset, by Reset or by device control, leaves sticky bits alone. In D3hot only the bus face sleeps.
+// Whether an access is for this card at all, by the memory space enable bit and the BARs, is the business of whoever
+// hosts the function.
 //
 // What registers and memories show is all the state there is. Snapshot takes it and Restore makes another card go on
 // from it. They, the faults and the record of strict mode are this package's alone; no register stands for them.

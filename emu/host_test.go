@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"splicenic/driver/device"
+	"splicenic/driver/vfiouser/vfiousertest"
 	"splicenic/emu"
 	"splicenic/emu/port"
 	"splicenic/regs"
@@ -37,7 +38,7 @@ func newHost(t testing.TB, cfg emu.Config, mem port.MemConfig) *host {
 // attach opens the card and starts its rings.
 func (h *host) attach() {
 	h.Helper()
-	h.dev = device.Local(h.card, device.LocalConfig{})
+	h.dev = vfiousertest.Join(h.TB, h.card)
 	h.Cleanup(func() {
 		if err := h.dev.Close(); err != nil {
 			h.Error(err)

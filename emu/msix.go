@@ -12,14 +12,15 @@ import (
 type msix struct {
 	table           [hostif.Vectors][4]uint32
 	pending         uint32
-	enabled, masked bool // as configuration space says
+	enabled, masked bool // as configuration space says; who is not bus master sends nothing
 	raise           []func()
 }
 
 const vectorMasked = 1
 
+// reset leaves only the way to the host.
 func (m *msix) reset() {
-	*m = msix{}
+	*m = msix{raise: m.raise}
 	for v := range m.table {
 		m.table[v][3] = vectorMasked
 	}

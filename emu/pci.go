@@ -4,89 +4,52 @@ import (
 	"encoding/binary"
 
 	"splicenic/driver/device"
-	"splicenic/emu/hostif"
-	"splicenic/regs"
 )
 
-// PCI identity beside the ids of the map.
 const (
-	subsystem = regs.VendorID | 1<<16
-	revision  = 1
-	class     = 0x028000 // network controller, other
+	configBytes = 4096
+	pbaOffset   = 0x8000 // in BAR4; the table starts at 0
 )
 
-// Configuration space: the type 0 header and one capability. What lies beyond reads 0.
-const (
-	configBytes  = 256
-	configSpace  = 4096
-	cfgCommand   = 0x04
-	cfgBar0      = 0x10
-	cfgBar2      = 0x18 // and 0x1c: 64 bits
-	cfgBar4      = 0x20
-	cfgLine      = 0x3c
-	cfgMsix      = 0x40
-	cfgMsixFlags = cfgMsix + 2
-
-	commandMemory = 1 << 1
-	commandMaster = 1 << 2
-	commandINTx   = 1 << 10
-
-	msixEnable = 1 << 15
-	msixMask   = 1 << 14
-
-	pbaOffset = 0x8000 // in BAR4; the table starts at 0
-)
-
-// writable says which bits of configuration space a host can change, by 32-bit word.
-var writable = map[uint32]uint32{
-	cfgCommand:  commandMemory | commandMaster | commandINTx,
-	cfgBar0:     ^uint32(regs.Bar0Bytes - 1),
-	cfgBar2:     ^uint32(regs.Bar2Bytes - 1),
-	cfgBar2 + 4: ^uint32(0),
-	cfgBar4:     ^uint32(regs.Bar4Bytes - 1),
-	cfgLine:     0xff,
-	cfgMsix:     (msixEnable | msixMask) << 16,
-}
-
-func (c *Card) resetConfig() {
+// resetConfig gives configuration space the values it has after power-on, or after a function-level reset.
+func (c *Card) resetConfig(function bool) {
+	old := c.config
 	c.config = [configBytes]byte{}
-	for _, x := range []struct{ off, v uint32 }{
-		{0x00, regs.VendorID | regs.DeviceID<<16},
-		{cfgCommand, 1 << 20}, // status: there is a capability list
-		{0x08, revision | class<<8},
-		{cfgBar2, 0xc}, // 64 bits, prefetchable
-		{0x2c, subsystem},
-		{0x34, cfgMsix},
-		{cfgMsix, 0x11 | (hostif.Vectors-1)<<16},
-		{cfgMsix + 4, device.Bar4},
-		{cfgMsix + 8, pbaOffset | device.Bar4},
-	} {
-		binary.LittleEndian.PutUint32(c.config[x.off:], x.v)
+	for i := range configWords {
+		w := &configWords[i]
+		v := w.reset
+		if function {
+			v = v&^w.keep | binary.LittleEndian.Uint32(old[w.at:])&w.keep
+		}
+		binary.LittleEndian.PutUint32(c.config[w.at:], v)
 	}
+	binary.LittleEndian.PutUint64(c.config[cfgSerial:], c.cfg.Serial)
 }
 
-// ReadConfig reads configuration space.
+func (c *Card) configWord(at uint32) uint32 { return binary.LittleEndian.Uint32(c.config[at:]) }
+func (c *Card) setConfigBits(at uint32, v uint32) {
+	binary.LittleEndian.PutUint32(c.config[at:], c.configWord(at)|v)
+}
+
+// ReadConfig reads configuration space, in D3hot too.
 func (c *Card) ReadConfig(off uint32, p []byte) error {
-	if uint64(off)+uint64(len(p)) > configSpace {
+	if uint64(off)+uint64(len(p)) > configBytes {
 		return c.fault("read configuration space", device.ErrRange)
 	}
 	c.lock()
 	defer c.mu.Unlock()
-	for i := range p {
-		p[i] = 0
-		if at := int(off) + i; at < configBytes {
-			p[i] = c.config[at]
-		}
-		if c.gone() {
-			p[i] = 0xff
-		}
+	if c.gone() {
+		ones(p)
+		return nil
 	}
+	copy(p, c.config[off:])
 	return nil
 }
 
-// WriteConfig writes configuration space; bits that cannot change keep their value.
+// WriteConfig writes configuration space, byte by byte as its masks let it: the rest keeps its value. Bit 15 of device
+// control resets the function, as Reset does, but the host's memory map and vectors stay as they are given.
 func (c *Card) WriteConfig(off uint32, p []byte) error {
-	if uint64(off)+uint64(len(p)) > configSpace {
+	if uint64(off)+uint64(len(p)) > configBytes {
 		return c.fault("write configuration space", device.ErrRange)
 	}
 	c.lock()
@@ -95,28 +58,80 @@ func (c *Card) WriteConfig(off uint32, p []byte) error {
 		return nil
 	}
 	for i, b := range p {
-		if at := off + uint32(i); at < configBytes {
-			m := byte(writable[at&^3] >> (at % 4 * 8))
-			c.config[at] = c.config[at]&^m | b&m
-		}
+		c.writeConfigByte(off+uint32(i), b)
+	}
+	if at := uint32(cfgDevice + 1); at >= off && at-off < uint32(len(p)) && p[at-off]&(deviceFLR>>8) != 0 {
+		c.resetFunction()
 	}
 	c.configured()
 	return nil
 }
 
+func (c *Card) writeConfigByte(at uint32, b byte) {
+	w := configWordAt(at &^ 3)
+	if w == nil {
+		return
+	}
+	old, shift := c.config[at], at%4*8
+	if at == cfgPower && b&powerState != 0 && b&powerState != powerD3 {
+		b = old // there is no such state: the write changes nothing
+	}
+	write, clear := byte(w.write>>shift), byte(w.clear>>shift)
+	c.config[at] = (old&^write | b&write) &^ (b & clear)
+}
+
 // configured makes a change of configuration space take effect.
 func (c *Card) configured() {
 	flags := binary.LittleEndian.Uint16(c.config[cfgMsixFlags:])
-	c.vectors.enabled, c.vectors.masked = flags&msixEnable != 0, flags&msixMask != 0
+	c.vectors.enabled, c.vectors.masked = flags&msixEnable != 0, flags&msixMask != 0 || !c.master()
 	c.busMaster()
 	c.deliver()
 }
 
+// asleep says whether the card is in D3hot. Asleep it answers nothing but configuration space: a memory request is an
+// unsupported one, it does no DMA and its interrupts wait, but forwarding goes on, and nothing is lost when it wakes up.
+func (c *Card) asleep() bool { return c.config[cfgPower]&powerState == powerD3 }
+
+// master says whether the card may send requests of its own: DMA, and messages of MSI-X.
+func (c *Card) master() bool { return c.config[cfgCommand]&commandMaster != 0 && !c.asleep() }
+
 // busMaster lets the card at host memory only as a bus master.
 func (c *Card) busMaster() {
-	if c.config[cfgCommand]&commandMaster == 0 {
+	switch {
+	case !c.master() || c.memory == nil:
 		c.host.SetHost(nil)
-		return
+	case c.bus.slow:
+		c.host.SetHost(&c.bus)
+	default:
+		c.host.SetHost(c.memory)
 	}
-	c.host.SetHost(c.memory)
+}
+
+// refuse notes a memory request that found the card asleep. What is not posted tells its sender by itself, so it counts
+// as an advisory error.
+func (c *Card) refuse(posted bool) {
+	const correctable, nonFatal, fatal, unsupported = 1 << 16, 1 << 17, 1 << 18, 1 << 19 // of the device status
+	c.setConfigBits(cfgDevice, unsupported)
+	switch {
+	case c.configWord(cfgSeverity)&errUnsupported != 0:
+		c.setConfigBits(cfgDevice, fatal)
+	case posted:
+		c.setConfigBits(cfgDevice, nonFatal)
+	default:
+		c.setConfigBits(cfgDevice, correctable)
+		c.setConfigBits(cfgCorrect, errAdvisory)
+		if c.configWord(cfgCorrectMask)&errAdvisory != 0 {
+			return
+		}
+	}
+	if c.configWord(cfgUncorrect)&^c.configWord(cfgMask) == 0 {
+		binary.LittleEndian.PutUint32(c.config[cfgErrors:], c.configWord(cfgErrors)&^firstError|20)
+	}
+	c.setConfigBits(cfgUncorrect, errUnsupported)
+}
+
+func ones(p []byte) {
+	for i := range p {
+		p[i] = 0xff
+	}
 }

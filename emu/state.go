@@ -15,7 +15,7 @@ type State struct {
 	Registers map[uint32]uint32 // by BAR0 offset: every register a load shows
 	Secrets   map[string]uint32 // by dotted name: the write-only ones
 	Windows   []Window          // of BAR2, in order; what lies in none is zero
-	Config    []byte            // configuration space; nil in Restore: as after power-on
+	Config    []byte            // configuration space, all 4096 bytes; nil in Restore: as after power-on
 	Msix      []byte            // BAR4 up to the pending bits; nil in Restore: as after power-on
 }
 
@@ -32,6 +32,7 @@ const windowBytes = 64 << 10
 func (c *Card) Snapshot() *State {
 	c.lock()
 	defer c.mu.Unlock()
+	c.bus.rest()
 	s := &State{Registers: map[uint32]uint32{}, Secrets: map[string]uint32{}, Config: bytes.Clone(c.config[:]), Msix: make([]byte, pbaOffset+8)}
 	eachWord(func(at uint32, r *regs.RegisterInfo) {
 		if r.Access == regs.WO {
@@ -59,6 +60,7 @@ func (c *Card) Snapshot() *State {
 func (c *Card) Restore(s *State) error {
 	c.lock()
 	defer c.mu.Unlock()
+	c.bus.rest()
 	if c.closed {
 		return c.fault("restore", device.ErrClosed)
 	}
@@ -77,6 +79,9 @@ func (c *Card) Restore(s *State) error {
 			return c.fault("restore", fmt.Errorf("no register %s", name))
 		}
 		secrets[l.Reg()] = v
+	}
+	if s.Config != nil && len(s.Config) != configBytes {
+		return c.fault("restore", fmt.Errorf("configuration space of %d bytes", len(s.Config)))
 	}
 	c.faults.lost = false
 	c.reg.Reset()
@@ -113,9 +118,9 @@ func (c *Card) rebuild(s *State) {
 
 // restoreBus brings back what lies beside BAR0 and BAR2.
 func (c *Card) restoreBus(s *State) {
-	if s.Config != nil {
-		copy(c.config[:], s.Config)
-	}
+	c.resetConfig(false)
+	copy(c.config[:], s.Config)
+	c.vectors.reset()
 	if s.Msix != nil {
 		for i := 0; i+4 <= len(s.Msix); i += 4 {
 			if w := c.vectors.word(uint64(i)); w != nil {

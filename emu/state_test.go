@@ -2,6 +2,7 @@ package emu_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -97,6 +98,10 @@ func (h *host) visible() *emu.State {
 			p := h.memory(m.At(bank, 0), int(min(1<<20, uint64(m.Max)*uint64(m.EntryBytes))))
 			s.Windows = append(s.Windows, emu.Window{Offset: m.At(bank, 0), Bytes: p})
 		}
+	}
+	s.Config, s.Msix = make([]byte, 4096), make([]byte, 0x8008)
+	if err := errors.Join(h.card.ReadConfig(0, s.Config), h.card.ReadRegion(device.Bar4, 0, s.Msix)); err != nil {
+		h.Fatal(err)
 	}
 	return s
 }
@@ -233,6 +238,7 @@ func TestRestoreRefused(t *testing.T) {
 	for name, s := range map[string]*emu.State{
 		"no register": {Registers: map[uint32]uint32{0xf0000: 1}},
 		"geometry":    {Registers: map[uint32]uint32{uint32(regs.GeometryPages): 5}},
+		"short space": {Config: make([]byte, 256)},
 		"no secret":   {Secrets: map[string]uint32{"transmit.isn": 1}},
 	} {
 		if err := b.card.Restore(s); err == nil {

@@ -23,6 +23,9 @@ func (c *Card) Step(now time.Duration) (worked bool) {
 	if c.gone() {
 		return false
 	}
+	c.stepping = true
+	defer c.stepped()
+	c.bus.choose()
 	c.advance(now)
 	c.core.Sync()
 	if c.commands() {
@@ -30,6 +33,9 @@ func (c *Card) Step(now time.Duration) (worked bool) {
 	}
 	if c.injected() {
 		worked = true
+	}
+	if c.gone() { // meanwhile
+		return worked
 	}
 	for i := range c.wires {
 		if c.receive(i) {
@@ -40,8 +46,15 @@ func (c *Card) Step(now time.Duration) (worked bool) {
 		done = c.core.Scan(c.out)
 		c.transmit()
 	}
+	c.bus.drain()
 	c.host.Flush()
 	return worked
+}
+
+// stepped ends a step.
+func (c *Card) stepped() {
+	c.stepping = false
+	c.bus.free.Broadcast()
 }
 
 // advance sets the time and asks the ports what is to be asked now and then.

@@ -161,6 +161,15 @@ type Memory interface {
 	Store32(iova uint64, v uint32) error
 }
 
+// SlowMemory is a Memory that may have to ask the host for its bytes, over the way on which the host waits for answers of
+// the function. A function that makes the host's accesses wait while it uses such memory, by a lock, waits for itself
+// until the access is refused.
+type SlowMemory interface {
+	Memory
+	// Slow says whether it is so now. It may change with every map and unmap.
+	Slow() bool
+}
+
 // Function is the card side: a PCI function that somebody hosts (Local in this process, a vfio-user server for another
 // one). Its methods may be called from any goroutine.
 type Function interface {

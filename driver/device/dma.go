@@ -44,7 +44,7 @@ func (l *local) AllocDMA(name string, size int) (*DMA, error) {
 	if err := l.fn.MapDMA(iova, n); err != nil {
 		l.memory.remove(iova)
 		l.space.give(iova)
-		return nil, l.fault(op, errors.Join(err, m.release()))
+		return nil, l.refused(op, errors.Join(err, m.release()))
 	}
 	m.dma = NewDMA(mem, iova, func() error { return l.free(m) })
 	l.live = append(l.live, m)

@@ -71,6 +71,15 @@ func (l *local) fault(op string, err error) error {
 	return &OpError{Op: op, Dev: l.info.Name, Err: err}
 }
 
+// refused is the error of something that the function did not do. A function that is gone ends the device; mu is held.
+func (l *local) refused(op string, err error) error {
+	err = l.fault(op, err)
+	if errors.Is(err, ErrDeviceLost) {
+		l.failLocked(err)
+	}
+	return err
+}
+
 // fail makes err the sticky error unless there is one.
 func (l *local) fail(err error) {
 	l.mu.Lock()
@@ -115,10 +124,13 @@ func (l *local) config(op string, off uint32, p []byte, do func(uint32, []byte) 
 	if uint64(off)+uint64(len(p)) > configBytes {
 		return l.fault(fmt.Sprintf("%s at %#x", op, off), ErrRange)
 	}
-	if err := do(off, p); err != nil {
-		return l.fault(fmt.Sprintf("%s at %#x", op, off), err)
+	err := do(off, p)
+	if err == nil {
+		return nil
 	}
-	return nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refused(fmt.Sprintf("%s at %#x", op, off), err)
 }
 
 // access moves p between the caller and a region and says whether it did.
@@ -186,7 +198,7 @@ func (l *local) EnableVectors(n int) error {
 		raise[v] = l.vectors[v].raise
 	}
 	if err := l.fn.SetVectors(raise); err != nil {
-		return l.fault(fmt.Sprintf("enable %d vectors", n), err)
+		return l.refused(fmt.Sprintf("enable %d vectors", n), err)
 	}
 	l.enabled.Store(int32(n))
 	return nil
@@ -221,7 +233,7 @@ func (l *local) Reset() error {
 		err = errors.Join(err, e)
 	}
 	if err != nil {
-		return l.fault("reset", err)
+		return l.refused("reset", err)
 	}
 	l.fn.SetHost(&l.memory)
 	return nil

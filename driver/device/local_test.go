@@ -98,3 +98,39 @@ func BenchmarkLocalStore32(b *testing.B) {
 		d.Store32(device.Bar2, 0, 1)
 	}
 }
+
+// vanished is a card that says that it is gone.
+type vanished struct{ *devicetest.Card }
+
+func (vanished) SetVectors([]func()) error               { return device.ErrDeviceLost }
+func (vanished) MapDMA(uint64, uint64) error             { return device.ErrDeviceLost }
+func (vanished) Reset() error                            { return device.ErrDeviceLost }
+func (vanished) ReadConfig(off uint32, p []byte) error   { return device.ErrDeviceLost }
+func (vanished) ReadRegion(int, uint64, []byte) error    { return device.ErrDeviceLost }
+func (vanished) UnmapDMA(iova uint64, size uint64) error { return device.ErrDeviceLost }
+
+// TestLocalLost: whoever notices first that the card is gone, everybody knows.
+func TestLocalLost(t *testing.T) {
+	rows := []struct {
+		name string
+		do   func(device.Device) error
+	}{
+		{"ReadConfig", func(d device.Device) error { return d.ReadConfig(0, make([]byte, 4)) }},
+		{"EnableVectors", func(d device.Device) error { return d.EnableVectors(1) }},
+		{"AllocDMA", func(d device.Device) error { _, err := d.AllocDMA("test", 64); return err }},
+		{"Reset", func(d device.Device) error { return d.Reset() }},
+		{"Load32", func(d device.Device) error { d.Load32(device.Bar0, 0); return d.Err() }},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			d := device.Local(vanished{devicetest.NewCard()}, device.LocalConfig{})
+			defer d.Close()
+			if err := row.do(d); !errors.Is(err, device.ErrDeviceLost) || !errors.Is(d.Err(), device.ErrDeviceLost) {
+				t.Errorf("got %v, Err = %v, want %v", err, d.Err(), device.ErrDeviceLost)
+			}
+			if got := d.Load32(device.Bar0, 0); got != 1<<32-1 {
+				t.Errorf("a lost device reads %#x", got)
+			}
+		})
+	}
+}

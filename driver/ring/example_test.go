@@ -6,7 +6,7 @@ import "fmt"
 func ExampleConsumer() {
 	mem := make([]byte, 8*DescriptorBytes) // DMA memory
 	bell := &bells{}                       // a device
-	c, err := NewConsumer(mem, 0, 0, Bell{Dev: bell, Region: 0, Off: 0x24})
+	c, err := NewConsumer(mem, nil, 0, 0, Bell{Dev: bell, Region: 0, Off: 0x24})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -16,9 +16,7 @@ type Producer struct {
 	bad       uint64
 }
 
-// NewProducer starts at index start over the memory of a ring whose card is stopped. writeback is the word the card
-// writes its index to. Both are written.
-func NewProducer(mem, writeback []byte, start uint32, bell Bell) (*Producer, error) {
+func newProducer(mem, writeback []byte, next, consumed uint32, bell Bell) (*Producer, error) {
 	s, err := newSlots(mem)
 	if err != nil {
 		return nil, err
@@ -30,9 +28,35 @@ func NewProducer(mem, writeback []byte, start uint32, bell Bell) (*Producer, err
 	if len(w) == 0 {
 		return nil, fmt.Errorf("new ring: no room for the card's index")
 	}
-	atomic.StoreUint32(&w[0], start)
-	clear(s.words)
-	return &Producer{slots: s, bell: bell, done: &w[0], next: start, published: start, consumed: start}, nil
+	return &Producer{slots: s, bell: bell, done: &w[0], next: next, published: next, consumed: consumed}, nil
+}
+
+// NewProducer starts at index start over the memory of a ring whose card is stopped. writeback is the word the card
+// writes its index to. Both are written.
+func NewProducer(mem, writeback []byte, start uint32, bell Bell) (*Producer, error) {
+	p, err := newProducer(mem, writeback, start, start, bell)
+	if err != nil {
+		return nil, err
+	}
+	atomic.StoreUint32(p.done, start)
+	clear(p.words)
+	return p, nil
+}
+
+// ResumeProducer goes on where a Producer ended, over its memory and under a card that may be at work: behind index next,
+// which was published, of which the card has taken what precedes consumed. Nothing is written: a writeback word that lags
+// behind is passed over until the card writes it again; one that is ahead is no index of this ring. It fails with
+// ErrResume where memory and indexes do not belong together.
+func ResumeProducer(mem, writeback []byte, next, consumed uint32, bell Bell) (*Producer, error) {
+	p, err := newProducer(mem, writeback, next, consumed, bell)
+	if err != nil {
+		return nil, err
+	}
+	at := atomic.LoadUint32(p.done)
+	if behind := consumed - at; !p.holds(consumed, next) || next-at > next-consumed && behind >= 1<<31 {
+		return nil, fmt.Errorf("resume ring at %d, consumed %d: %w", next, consumed, ErrResume)
+	}
+	return p, nil
 }
 
 // Free returns how many descriptors fit. It looks at what the card wrote back; an index that cannot be is passed over.

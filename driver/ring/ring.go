@@ -2,6 +2,7 @@ package ring
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"splicenic/regs"
 )
@@ -65,6 +66,19 @@ func (s *slots) at(index uint32) *Descriptor {
 // phase returns the phase bit of an index, in place in the control word.
 func (s *slots) phase(index uint32) uint32 {
 	return ^(index / s.entries) & 1 << regs.CommandControlPhaseShift
+}
+
+// holds says whether the slots hold everything from one index up to another.
+func (s *slots) holds(from, to uint32) bool {
+	if to-from > s.entries {
+		return false
+	}
+	for i := from; i != to; i++ {
+		if atomic.LoadUint32(&s.at(i)[control])&phaseMask != s.phase(i) {
+			return false
+		}
+	}
+	return true
 }
 
 // Entries returns the number of slots.

@@ -80,7 +80,7 @@ func TestNew(t *testing.T) {
 	}
 	for _, row := range rows {
 		mem := make([]byte, row.bytes)
-		if _, err := NewConsumer(mem, 0, 0, Bell{}); (err == nil) != row.ok {
+		if _, err := NewConsumer(mem, nil, 0, 0, Bell{}); (err == nil) != row.ok {
 			t.Errorf("NewConsumer of %d bytes: %v", row.bytes, err)
 		}
 		if _, err := NewProducer(mem, make([]byte, 4), 0, Bell{}); (err == nil) != row.ok {
@@ -92,7 +92,7 @@ func TestNew(t *testing.T) {
 	}
 	mem := make([]byte, 72)
 	for i := 1; i < 4; i++ {
-		if _, err := NewConsumer(mem[i:][:64], 0, 0, Bell{}); err == nil {
+		if _, err := NewConsumer(mem[i:][:64], nil, 0, 0, Bell{}); err == nil {
 			t.Errorf("NewConsumer took memory %d bytes off", i)
 		}
 	}
@@ -109,7 +109,7 @@ func TestConsumer(t *testing.T) {
 				mem[i] = 0xff
 			}
 			bell := &bells{}
-			c, err := NewConsumer(mem, start, 100, Bell{bell, 0, 0x24})
+			c, err := NewConsumer(mem, nil, start, 100, Bell{bell, 0, 0x24})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func TestConsumer(t *testing.T) {
 
 func TestConsumerSequenceBack(t *testing.T) {
 	mem := make([]byte, 64*4)
-	c, err := NewConsumer(mem, 0, 50, Bell{&bells{}, 0, 0})
+	c, err := NewConsumer(mem, nil, 0, 50, Bell{&bells{}, 0, 0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func FuzzRing(f *testing.F) {
 		const entries = 8
 		mem, mem2, back := make([]byte, entries*64), make([]byte, entries*64), make([]byte, 4)
 		down, up := &bells{value: start}, &bells{value: start}
-		c, err := NewConsumer(mem, start, 0, Bell{down, 0, 0})
+		c, err := NewConsumer(mem, nil, start, 0, Bell{down, 0, 0})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -303,7 +303,7 @@ func FuzzRing(f *testing.F) {
 func TestAllocs(t *testing.T) {
 	mem, back := make([]byte, 64*64), make([]byte, 4)
 	bell := &bells{}
-	c, _ := NewConsumer(mem, 0, 0, Bell{bell, 0, 0})
+	c, _ := NewConsumer(mem, nil, 0, 0, Bell{bell, 0, 0})
 	p, _ := NewProducer(make([]byte, 64*64), back, 0, Bell{bell, 0, 0})
 	card := newRefProducer(mem, 0, 0)
 	ds := make([]Descriptor, 16)
@@ -324,7 +324,7 @@ func BenchmarkRecv(b *testing.B) {
 		b.Run(fmt.Sprint(batch), func(b *testing.B) {
 			mem := make([]byte, 1024*64)
 			bell := &bells{}
-			c, _ := NewConsumer(mem, 0, 0, Bell{bell, 0, 0})
+			c, _ := NewConsumer(mem, nil, 0, 0, Bell{bell, 0, 0})
 			card := newRefProducer(mem, 0, 0)
 			ds := make([]Descriptor, batch)
 			b.ReportAllocs()

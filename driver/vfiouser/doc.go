@@ -12,9 +12,11 @@
 //
 // Commands are answered in their order. Stores are messages without a reply; a load is one with a reply and so follows
 // them. Memory that comes with a file is shared, and needs no messages; other memory is read and written by messages of the
-// server's own, over a second socket if the client takes one, else on the one socket while no reply is owed. On the one
-// socket a function that holds a lock over its accesses, and needs it for a load the client waits for, is refused after
-// Config.DMATimeout: a virtual machine should share its memory (memory-backend-memfd, share=on).
+// server's own, over a second socket if the client takes one, else on the one socket while no reply is owed. There a
+// function must answer loads while it waits for memory, which device.SlowMemory tells it: one that holds a lock over its
+// accesses, and needs it for a load the client waits for, is refused after Config.DMATimeout. So is an access to memory
+// that the client is about to unmap. A virtual machine that shares its memory (memory-backend-memfd, share=on) is quicker
+// and knows nothing of this.
 //
 // # A client that ends
 //

@@ -44,6 +44,9 @@ func (l *dmaLink) close() {
 	}
 }
 
+// shared says whether messages go where the client's commands come from.
+func (l *dmaLink) shared() bool { return l.twin == nil }
+
 // maxLate bounds the replies that may still come after their time-out; a client that owes more is not listening.
 const maxLate = 16
 

@@ -15,6 +15,7 @@ import (
 type link interface {
 	readDMA(iova uint64, p []byte) error
 	writeDMA(iova uint64, p []byte) error
+	shared() bool // with the client's commands
 }
 
 // hostMemory is the client's memory as the function sees it. It outlives the client. The lock is held while bytes of files
@@ -27,7 +28,14 @@ type hostMemory struct {
 	link link // nil: no client
 }
 
-var _ device.Memory = (*hostMemory)(nil)
+var _ device.SlowMemory = (*hostMemory)(nil)
+
+// Slow says whether an access may wait for a client that waits for an answer on the same socket.
+func (h *hostMemory) Slow() bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.maps.messages > 0 && h.link != nil && h.link.shared()
+}
 
 func (h *hostMemory) setLink(l link) {
 	h.mu.Lock()
@@ -39,12 +47,7 @@ func (h *hostMemory) setLink(l link) {
 func (h *hostMemory) count() (n int, messages bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	for _, k := range h.maps.chunks {
-		for i := range k {
-			messages = messages || k[i].mem == nil
-		}
-	}
-	return h.maps.n, messages
+	return h.maps.n, h.maps.messages > 0
 }
 
 func (h *hostMemory) Read(iova uint64, p []byte) error  { return h.move(iova, p, false) }

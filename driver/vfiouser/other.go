@@ -23,6 +23,9 @@ func (*Server) Serve(context.Context) error { return device.ErrNotSupported }
 // Close fails.
 func (*Server) Close() error { return device.ErrNotSupported }
 
+// Client is nobody.
+func (*Server) Client() (pid int, gone <-chan struct{}) { return 0, nil }
+
 // Client is for Linux.
 type Client struct{ device.Device }
 

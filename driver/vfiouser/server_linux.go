@@ -238,8 +238,11 @@ func (s *Server) client(ctx context.Context, c *conn) {
 		case <-ctx.Done():
 			return
 		case <-patience.C:
-			s.refuseClient(c, pid, other.pid)
-			return
+			if !other.leaving() {
+				s.refuseClient(c, pid, other.pid)
+				return
+			}
+			patience.Reset(grace) // it is gone, what it had set up not yet
 		}
 	}
 }
@@ -260,6 +263,7 @@ func (s *Server) serve(ses *session) {
 	s.lock.write(os.Getpid(), ses.pid)
 	s.log.Info("client came", "socket", s.path, "client", ses.pid, "server", os.Getpid())
 	err := ses.run()
+	close(ses.left)
 	ses.end()
 	s.lock.write(os.Getpid(), 0)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
@@ -277,13 +281,24 @@ const introduction = 5 * time.Second
 
 // refuseClient answers the first message of a second client.
 func (s *Server) refuseClient(c *conn, pid, owner int) {
-	s.log.Warn("client refused: the card has one", "socket", s.path, "client", owner, "refused", pid)
 	m, err := c.read(time.Now().Add(grace))
 	if err != nil {
-		return
+		return // it wants nothing
 	}
+	s.log.Warn("client refused: the card has one", "socket", s.path, "client", owner, "refused", pid)
 	closeAll(m.fds)
 	if !m.reply() && !m.noReply() {
 		c.reply(m.header, eBUSY)
 	}
+}
+
+// Client returns the process that is the client now, and a channel that is closed when it is none any more; 0 and nil
+// where there is no client.
+func (s *Server) Client() (pid int, gone <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == nil {
+		return 0, nil
+	}
+	return s.current.pid, s.current.ended
 }

@@ -19,6 +19,7 @@ type session struct {
 	srv   *Server
 	conn  *conn
 	pid   int
+	left  chan struct{} // closed by the server when the client is gone
 	ended chan struct{} // closed by the server when the next client may come
 	over  chan struct{} // closed when nothing is answered any more
 
@@ -34,11 +35,21 @@ type session struct {
 
 func newSession(s *Server, c *conn, pid int) *session {
 	ses := &session{
-		srv: s, conn: c, pid: pid, ended: make(chan struct{}), over: make(chan struct{}),
+		srv: s, conn: c, pid: pid, left: make(chan struct{}), ended: make(chan struct{}), over: make(chan struct{}),
 		token: make(chan struct{}, 1), queue: make(chan message, queueLen),
 	}
 	ses.messages.init(ses)
 	return ses
+}
+
+// leaving says whether the client is gone.
+func (s *session) leaving() bool {
+	select {
+	case <-s.left:
+		return true
+	default:
+		return false
+	}
 }
 
 // run answers until the client is gone, and says why it ended.

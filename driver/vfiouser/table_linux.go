@@ -28,8 +28,9 @@ const chunkLen = 512
 // table holds mappings by IOVA: disjoint and sorted, in chunks of which none is empty. Finding costs two binary searches,
 // inserting and removing the moves inside one chunk and of the chunk list.
 type table struct {
-	chunks [][]mapping
-	n      int
+	chunks   [][]mapping
+	n        int
+	messages int // how many of them only messages reach
 }
 
 // cursor names a mapping of a table; it is good until the table changes.
@@ -85,6 +86,9 @@ func (t *table) insert(m mapping) bool {
 		return false
 	}
 	t.n++
+	if m.mem == nil {
+		t.messages++
+	}
 	if c.chunk == len(t.chunks) { // behind all others
 		if c.chunk == 0 || len(t.chunks[c.chunk-1]) == chunkLen {
 			t.chunks = append(t.chunks, append(make([]mapping, 0, chunkLen), m))
@@ -126,7 +130,13 @@ func (t *table) remove(first, last uint64) {
 	from := t.find(first)
 	for c := from.chunk; c < len(t.chunks) && t.chunks[c][0].iova <= last; c++ {
 		k := t.chunks[c]
-		t.chunks[c] = slices.DeleteFunc(k, func(m mapping) bool { return m.iova >= first && m.last <= last })
+		t.chunks[c] = slices.DeleteFunc(k, func(m mapping) bool {
+			goes := m.iova >= first && m.last <= last
+			if goes && m.mem == nil {
+				t.messages--
+			}
+			return goes
+		})
 		t.n -= len(k) - len(t.chunks[c])
 	}
 	t.chunks = slices.DeleteFunc(t.chunks, func(k []mapping) bool { return len(k) == 0 })

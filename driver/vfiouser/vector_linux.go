@@ -185,7 +185,7 @@ func (c *Client) EnableVectors(n int) error {
 	}
 	op := fmt.Sprintf("enable %d vectors", n)
 	if n < 0 || n > len(c.vectors) {
-		return c.fault(op, device.ErrRange)
+		return c.fault(op, fmt.Errorf("the device has %d: %w", len(c.vectors), device.ErrRange))
 	}
 	fds := make([]int, n)
 	for i := range fds {

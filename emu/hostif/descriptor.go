@@ -5,18 +5,19 @@ import "splicenic/regs"
 // Exception gives the host a frame: the bytes go to the slot's buffer, what does not fit is cut off and counted. Phase,
 // length, sequence number, address and tick are filled in here.
 func (h *Interface) Exception(frame []byte, e *regs.ExceptionEntry) {
-	r := &h.ring[regs.RingException]
+	const i = regs.RingException
+	r := &h.ring[i]
 	var ok bool
-	if e.Sequence, ok = h.begin(r); !ok {
+	if e.Sequence, ok = h.begin(i); !ok {
 		return
 	}
-	index, size := r.get(regs.RingProducer), r.get(regs.RingBufferBytes)
+	index, size := h.index(i), r.get(regs.RingBufferBytes)
 	iova := r.get64(regs.RingBuffers) + r.slot(index)*uint64(size)
 	if uint64(len(frame)) > uint64(size) {
 		frame = frame[:size]
 		r.count(regs.RingTruncated)
 	}
-	if h.host.Write(iova, frame) != nil {
+	if h.write(i, iova, frame) != nil {
 		r.count(regs.RingLost)
 		h.fail(r)
 		return
@@ -24,19 +25,19 @@ func (h *Interface) Exception(frame []byte, e *regs.ExceptionEntry) {
 	e.Length, e.IovaLo, e.IovaHi = uint32(len(frame)), uint32(iova), uint32(iova>>32)
 	e.Tick, e.ControlPhase = h.reg.Get(regs.TimerTick), r.phase(index)
 	e.Encode(h.words[:])
-	h.produce(regs.RingException, VectorException)
+	h.produce(i)
 }
 
 // Event tells the host what happened to a connection.
 func (h *Interface) Event(e *regs.EventEntry) {
-	r := &h.ring[regs.RingEvent]
+	const i = regs.RingEvent
 	var ok bool
-	if e.Sequence, ok = h.begin(r); !ok {
+	if e.Sequence, ok = h.begin(i); !ok {
 		return
 	}
-	e.Tick, e.ControlPhase = h.reg.Get(regs.TimerTick), r.phase(r.get(regs.RingProducer))
+	e.Tick, e.ControlPhase = h.reg.Get(regs.TimerTick), h.ring[i].phase(h.index(i))
 	e.Encode(h.words[:])
-	h.produce(regs.RingEvent, VectorEvent)
+	h.produce(i)
 }
 
 // Completion answers a command. Its sequence word repeats the command's, so the caller fills it in.
@@ -45,13 +46,13 @@ func (h *Interface) Completion(e *regs.CompletionEntry) {
 		h.drop--
 		return
 	}
-	r := &h.ring[regs.RingCompletion]
-	if _, ok := h.begin(r); !ok {
+	const i = regs.RingCompletion
+	if _, ok := h.begin(i); !ok {
 		return
 	}
-	e.Tick, e.ControlPhase = h.reg.Get(regs.TimerTick), r.phase(r.get(regs.RingProducer))
+	e.Tick, e.ControlPhase = h.reg.Get(regs.TimerTick), h.ring[i].phase(h.index(i))
 	e.Encode(h.words[:])
-	h.produce(regs.RingCompletion, VectorCompletion)
+	h.produce(i)
 }
 
 // NextInject takes the next frame the host has injected and copies it into buf. A frame that is empty or larger than
@@ -66,7 +67,11 @@ func (h *Interface) NextInject(e *regs.InjectEntry, buf []byte) (n int, ok bool)
 		r.count(regs.RingTruncated)
 		return 0, true
 	}
-	if h.host.Read(uint64(e.IovaLo)|uint64(e.IovaHi)<<32, buf[:e.Length]) != nil {
+	err := h.host.Read(uint64(e.IovaLo)|uint64(e.IovaHi)<<32, buf[:e.Length])
+	switch {
+	case !h.ready(r): // not any more
+		return 0, true
+	case err != nil:
 		h.fail(r)
 		return 0, true
 	}

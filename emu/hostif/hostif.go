@@ -30,6 +30,9 @@ type Interface struct {
 	raise func(vector int)
 	drop  int // completions to lose: fault injection
 
+	poster Poster                     // nil: what is written has arrived when the call returns
+	ahead  [regs.RingInstances]uint32 // descriptors that have not arrived; zero between two steps
+
 	due     uint32 // vectors to raise, and
 	written uint32 // rings whose index to write back, at the next Flush; both zero between two steps
 
@@ -47,8 +50,44 @@ func New(r *regfile.File, raise func(vector int)) *Interface {
 	return h
 }
 
+// A Poster is host memory that takes what rings write in order, to be written later. It tells by Arrive what became of
+// each write. Its other accesses come behind all that was posted.
+type Poster interface {
+	device.Memory
+	// Post takes bytes of ring's. The last ones of a descriptor are its control word.
+	Post(ring int, iova uint64, p []byte, last bool)
+}
+
 // SetHost gives the interface its host's memory; nil takes it away. Rings keep their indexes.
-func (h *Interface) SetHost(m device.Memory) { h.host = m }
+func (h *Interface) SetHost(m device.Memory) {
+	h.host = m
+	h.poster, _ = m.(Poster)
+}
+
+// Running says whether what was posted for a ring is still to be written.
+func (h *Interface) Running(ring int) bool { return h.ready(&h.ring[ring]) }
+
+// Arrive ends a posted write. The last one of a descriptor hands it to the host; an error loses the descriptor and all
+// behind it, and stops the ring.
+func (h *Interface) Arrive(ring int, last bool, err error) {
+	switch r := &h.ring[ring]; {
+	case err != nil:
+		h.Abandon(ring)
+		h.fail(r)
+	case last && h.ahead[ring] != 0:
+		h.ahead[ring]--
+		h.arrive(ring)
+	}
+}
+
+// Abandon gives up what has not arrived of a ring.
+func (h *Interface) Abandon(ring int) {
+	h.reg.Add64(regs.RingLost+h.ring[ring].base, uint64(h.ahead[ring]))
+	h.ahead[ring] = 0
+}
+
+// Forget is for a reset: nothing is on its way.
+func (h *Interface) Forget() { clear(h.ahead[:]) }
 
 // Control makes ring control stores take effect: a ring that was enabled runs if its registers make sense, with its
 // indexes as they are; a ring that was disabled stops.
@@ -110,7 +149,7 @@ func (h *Interface) writeBack(i int) {
 	if i == regs.RingInject || i == regs.RingCommand {
 		own = regs.RingConsumer
 	}
-	if h.host.Store32(iova, r.get(own)) != nil {
+	if h.host.Store32(iova, r.get(own)) != nil && h.ready(r) {
 		h.fail(r)
 	}
 }

@@ -39,38 +39,63 @@ func (r *ring) valid(buffers bool) bool {
 		(!buffers || size != 0 && size%64 == 0 && size <= maxBuffer)
 }
 
-// full says whether a ring the card produces has no free slot; a consumer index that cannot be counts as full.
-func (r *ring) full() bool { return r.get(regs.RingProducer)-r.get(regs.RingConsumer) >= r.entries() }
+// vectors are what tells of the rings the card produces.
+var vectors = [regs.RingInstances]int{regs.RingException: VectorException, regs.RingEvent: VectorEvent, regs.RingCompletion: VectorCompletion}
+
+// index is where the card writes the next descriptor of a ring it produces: the producer index, and beyond it those that
+// have not arrived.
+func (h *Interface) index(i int) uint32 { return h.ring[i].get(regs.RingProducer) + h.ahead[i] }
 
 // begin is the start of every descriptor the card produces: it takes a sequence number and says whether the descriptor
-// can be written.
-func (h *Interface) begin(r *ring) (sequence uint32, ok bool) {
+// can be written. A consumer index that cannot be counts as a full ring.
+func (h *Interface) begin(i int) (sequence uint32, ok bool) {
+	r := &h.ring[i]
 	sequence = r.get(regs.RingSequence)
 	r.set(regs.RingSequence, sequence+1)
-	if !h.ready(r) || r.full() {
+	if !h.ready(r) || h.index(i)-r.get(regs.RingConsumer) >= r.entries() {
 		r.count(regs.RingLost)
 		return sequence, false
 	}
 	return sequence, true
 }
 
-// produce writes the descriptor in h.words, the control word last, and moves the producer index.
-func (h *Interface) produce(i, vector int) {
+// write writes a part of a descriptor of ring i, or its frame.
+func (h *Interface) write(i int, iova uint64, p []byte) error {
+	if h.poster != nil {
+		h.poster.Post(i, iova, p, false)
+		return nil
+	}
+	return h.host.Write(iova, p)
+}
+
+// produce writes the descriptor in h.words, the control word last.
+func (h *Interface) produce(i int) {
 	r := &h.ring[i]
-	index := r.get(regs.RingProducer)
-	iova := r.iova(index)
+	iova := r.iova(h.index(i))
 	for j, w := range h.words {
 		binary.LittleEndian.PutUint32(h.scratch[4*j:], w)
+	}
+	if h.poster != nil {
+		h.ahead[i]++
+		h.poster.Post(i, iova+4, h.scratch[4:], false)
+		h.poster.Post(i, iova, h.scratch[:4], true)
+		return
 	}
 	if h.host.Write(iova+4, h.scratch[4:]) != nil || h.host.Store32(iova, h.words[0]) != nil {
 		r.count(regs.RingLost)
 		h.fail(r)
 		return
 	}
-	r.set(regs.RingProducer, index+1)
+	h.arrive(i)
+}
+
+// arrive moves the producer index: the descriptor is the host's.
+func (h *Interface) arrive(i int) {
+	r := &h.ring[i]
+	r.set(regs.RingProducer, r.get(regs.RingProducer)+1)
 	r.count(regs.RingDescriptors)
 	h.written |= 1 << i
-	h.due |= 1 << vector
+	h.due |= 1 << vectors[i]
 }
 
 // next reads the next descriptor of a ring the host produces into h.words. The doorbell alone says that it is there.
@@ -85,7 +110,12 @@ func (h *Interface) next(i int) bool {
 		h.fail(r)
 		return false
 	}
-	if h.host.Read(r.iova(index), h.scratch[:]) != nil {
+	iova := r.iova(index)
+	err := h.host.Read(iova, h.scratch[:])
+	switch {
+	case !h.ready(r) || r.get(regs.RingConsumer) != index || r.iova(index) != iova: // another ring by now
+		return false
+	case err != nil:
 		h.fail(r)
 		return false
 	}

@@ -157,6 +157,7 @@ func testRange(t *testing.T, h Harness, open func(*testing.T) Harness) {
 		{"region negative", func(d device.Device) { d.Load32(-1, 0) }},
 		{"region absent", func(d device.Device) { d.Load32(absent, 0) }},
 	}
+	h.Close() // a card has one owner at a time
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			h := open(t)

@@ -2,6 +2,7 @@ package devicetest
 
 import (
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -78,12 +79,14 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			h := open(t)
-			t.Cleanup(func() {
+			others := h.Close
+			h.Close = sync.OnceFunc(func() {
 				h.Device.Close()
-				if h.Close != nil {
-					h.Close()
+				if others != nil {
+					others()
 				}
 			})
+			t.Cleanup(h.Close)
 			tt.run(t, h)
 		})
 	}
