@@ -71,13 +71,9 @@ tools/card              driver/device driver/vfio driver/vfiouser emu tools/open
 tools/bench             regs driver driver/device emu emu/frame emu/port emu/ssram tools/tcppeer
 tools/demo              regs driver emu/port runtime/config runtime/daemon tools/netlab tools/netlab/httpserver tools/open tools/tcppeer
 tools/control           regs driver driver/device driver/discover driver/vfio runtime/... tools/card tools/open
-tools/host              driver driver/device driver/discover runtime/... tools/card tools/control tools/open
+tools/host              driver driver/device runtime/... tools/card tools/control tools/open
 tools/show              regs runtime/view tools/control
 tools/splicectl         runtime/admin runtime/view tools/...
-tools/vm                tools/vm/agent
-tools/vm/init           tools/vm/agent
-tools/vm/agent          -
-tools/vm/guest          -
 tools/acceptance        -
 `
 

@@ -14,6 +14,7 @@ type PageEntry struct {
 	ControlWaitingHost       uint32
 	ControlHead              uint32
 	ControlServerPort        uint32
+	ControlHostReason        uint32
 	ControlGeneration        uint32
 	PortsClient              uint32
 	PortsVip                 uint32
@@ -28,6 +29,7 @@ type PageEntry struct {
 	ClientLinkSack           uint32
 	ClientLinkTimestamps     uint32
 	ClientLinkWscale         uint32
+	ClientLinkClientWscale   uint32
 	ClientMacLo              uint32
 	ClientMacHiAddress       uint32
 	ClientMacHiMss           uint32
@@ -135,6 +137,7 @@ func (p *PageEntry) Decode(w []uint32) {
 	p.ControlWaitingHost = PageControlWaitingHost(w[PageControl])
 	p.ControlHead = PageControlHead(w[PageControl])
 	p.ControlServerPort = PageControlServerPort(w[PageControl])
+	p.ControlHostReason = PageControlHostReason(w[PageControl])
 	p.ControlGeneration = PageControlGeneration(w[PageControl])
 	p.PortsClient = PagePortsClient(w[PagePorts])
 	p.PortsVip = PagePortsVip(w[PagePorts])
@@ -149,6 +152,7 @@ func (p *PageEntry) Decode(w []uint32) {
 	p.ClientLinkSack = PageClientLinkSack(w[PageClientLink])
 	p.ClientLinkTimestamps = PageClientLinkTimestamps(w[PageClientLink])
 	p.ClientLinkWscale = PageClientLinkWscale(w[PageClientLink])
+	p.ClientLinkClientWscale = PageClientLinkClientWscale(w[PageClientLink])
 	p.ClientMacLo = w[PageClientMacLo]
 	p.ClientMacHiAddress = PageClientMacHiAddress(w[PageClientMacHi])
 	p.ClientMacHiMss = PageClientMacHiMss(w[PageClientMacHi])
@@ -256,6 +260,7 @@ func (p *PageEntry) Encode(w []uint32) {
 		p.ControlWaitingHost<<PageControlWaitingHostShift&PageControlWaitingHostMask |
 		p.ControlHead<<PageControlHeadShift&PageControlHeadMask |
 		p.ControlServerPort<<PageControlServerPortShift&PageControlServerPortMask |
+		p.ControlHostReason<<PageControlHostReasonShift&PageControlHostReasonMask |
 		p.ControlGeneration<<PageControlGenerationShift&PageControlGenerationMask
 	w[PagePorts] = p.PortsClient&PagePortsClientMask |
 		p.PortsVip<<PagePortsVipShift&PagePortsVipMask
@@ -269,7 +274,8 @@ func (p *PageEntry) Encode(w []uint32) {
 		p.ClientLinkFinServerAcked<<PageClientLinkFinServerAckedShift&PageClientLinkFinServerAckedMask |
 		p.ClientLinkSack<<PageClientLinkSackShift&PageClientLinkSackMask |
 		p.ClientLinkTimestamps<<PageClientLinkTimestampsShift&PageClientLinkTimestampsMask |
-		p.ClientLinkWscale<<PageClientLinkWscaleShift&PageClientLinkWscaleMask
+		p.ClientLinkWscale<<PageClientLinkWscaleShift&PageClientLinkWscaleMask |
+		p.ClientLinkClientWscale<<PageClientLinkClientWscaleShift&PageClientLinkClientWscaleMask
 	w[PageClientMacLo] = p.ClientMacLo
 	w[PageClientMacHi] = p.ClientMacHiAddress&PageClientMacHiAddressMask |
 		p.ClientMacHiMss<<PageClientMacHiMssShift&PageClientMacHiMssMask

@@ -78,7 +78,7 @@ const (
 	PageAServerIsn         = 28 // a1: the server's initial sequence number.
 	PageAIsn               = 29 // Our initial sequence number toward the server.
 	PageARto               = 30 // Retransmission state of held bytes. (ticks)
-	PageAWindow            = 31 // Last window fields seen, unscaled. (bytes)
+	PageAWindow            = 31 // Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes. (bytes)
 	PageBIndex             = 32 // Who is at the server end.
 	PageBLocal             = 33 // The connection as the server sees it.
 	PageBDeltaClient       = 34 // Added to seq from client to server, taken from ack from server to client.
@@ -94,7 +94,7 @@ const (
 	PageBServerIsn         = 44 // a1: the server's initial sequence number.
 	PageBIsn               = 45 // Our initial sequence number toward the server.
 	PageBRto               = 46 // Retransmission state of held bytes. (ticks)
-	PageBWindow            = 47 // Last window fields seen, unscaled. (bytes)
+	PageBWindow            = 47 // Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes. (bytes)
 	PageBoundaryClient     = 48 // Client sequence number from which leg set B is in force, client to server.
 	PageBoundaryServer     = 49 // Sequence number in the client's view from which leg set B is in force, server to client.
 	PageFinClient          = 50 // Sequence number after the client's FIN.
@@ -257,6 +257,21 @@ func PageControlServerPort(w uint32) uint32 {
 // SetPageControlServerPort puts v into w; what does not fit is cut off.
 func SetPageControlServerPort(w, v uint32) uint32 {
 	return w&^PageControlServerPortMask | v<<PageControlServerPortShift&PageControlServerPortMask
+}
+
+const (
+	PageControlHostReasonShift        = 14
+	PageControlHostReasonMask  uint32 = 0x3c000
+)
+
+// PageControlHostReason is page.control.host_reason of w: Why the host decides: exception.reason.
+func PageControlHostReason(w uint32) uint32 {
+	return w & PageControlHostReasonMask >> PageControlHostReasonShift
+}
+
+// SetPageControlHostReason puts v into w; what does not fit is cut off.
+func SetPageControlHostReason(w, v uint32) uint32 {
+	return w&^PageControlHostReasonMask | v<<PageControlHostReasonShift&PageControlHostReasonMask
 }
 
 const (
@@ -453,6 +468,21 @@ func PageClientLinkWscale(w uint32) uint32 {
 // SetPageClientLinkWscale puts v into w; what does not fit is cut off.
 func SetPageClientLinkWscale(w, v uint32) uint32 {
 	return w&^PageClientLinkWscaleMask | v<<PageClientLinkWscaleShift&PageClientLinkWscaleMask
+}
+
+const (
+	PageClientLinkClientWscaleShift        = 24
+	PageClientLinkClientWscaleMask  uint32 = 0xf000000
+)
+
+// PageClientLinkClientWscale is page.client_link.client_wscale of w: Shift of the client's window fields.
+func PageClientLinkClientWscale(w uint32) uint32 {
+	return w & PageClientLinkClientWscaleMask >> PageClientLinkClientWscaleShift
+}
+
+// SetPageClientLinkClientWscale puts v into w; what does not fit is cut off.
+func SetPageClientLinkClientWscale(w, v uint32) uint32 {
+	return w&^PageClientLinkClientWscaleMask | v<<PageClientLinkClientWscaleShift&PageClientLinkClientWscaleMask
 }
 
 const (
@@ -2675,22 +2705,21 @@ const (
 	EventReasonReasonNone                    = 0
 	EventReasonReasonFin                     = 1
 	EventReasonReasonRst                     = 2
-	EventReasonReasonReused                  = 3
-	EventReasonReasonHost                    = 4
-	EventReasonReasonExpiredSynRcvd          = 5
-	EventReasonReasonExpiredWaitHead         = 6
-	EventReasonReasonExpiredServerSyn        = 7
-	EventReasonReasonExpiredIdle             = 8
-	EventReasonReasonExpiredClosing          = 9
-	EventReasonReasonAbortSynAck             = 10
-	EventReasonReasonAbortServerSyn          = 11
-	EventReasonReasonAbortHeld               = 12
-	EventReasonReasonAbortRefused            = 13
-	EventReasonReasonAbortProfile            = 14
-	EventReasonReasonAbortKeyExists          = 15
-	EventReasonReasonAbortClientGone         = 16
-	EventReasonReasonAbortNoServer           = 17
-	EventReasonReasonNoCamPlace              = 18
+	EventReasonReasonHost                    = 3
+	EventReasonReasonExpiredSynRcvd          = 4
+	EventReasonReasonExpiredWaitHead         = 5
+	EventReasonReasonExpiredServerSyn        = 6
+	EventReasonReasonExpiredIdle             = 7
+	EventReasonReasonExpiredClosing          = 8
+	EventReasonReasonAbortSynAck             = 9
+	EventReasonReasonAbortServerSyn          = 10
+	EventReasonReasonAbortHeld               = 11
+	EventReasonReasonAbortRefused            = 12
+	EventReasonReasonAbortProfile            = 13
+	EventReasonReasonAbortKeyExists          = 14
+	EventReasonReasonAbortClientGone         = 15
+	EventReasonReasonAbortNoServer           = 16
+	EventReasonReasonNoCamPlace              = 17
 )
 
 // EventReasonReason is event.reason.reason of w: Reason.

@@ -19,9 +19,9 @@ const (
 // Digests of the two halves of the map: 32 bits as the directory holds them, 256 bits in hexadecimal as manifests do.
 const (
 	ShellDigest       uint32 = 0xbaa5fcbf
-	DataPathDigest    uint32 = 0x2f0dfeb5
+	DataPathDigest    uint32 = 0x11ca29ed
 	ShellDigest256           = "baa5fcbf63a74b75b6c6ea40d0d53db90e87a1c4a436cfbdd48e20561ad13f51"
-	DataPathDigest256        = "2f0dfeb58bf247633c71245a0797db0df950585dd3a2131c1a01f3feb0c98113"
+	DataPathDigest256        = "11ca29ed853d223001f861a9f79674137cc5bfc66babc796a10daa12437115a3"
 )
 
 // Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero.
@@ -1190,7 +1190,7 @@ const (
 	ConnectionAbortProfile      Reg = 0x2a188 // The server's SYN-ACK does not keep what was promised to the client. (connections)
 	ConnectionAbortKeyExists    Reg = 0x2a190 // Another connection has the server-side key. (connections)
 	ConnectionAbortClientGone   Reg = 0x2a198 // Client sent FIN or RST before the splice. (connections)
-	ConnectionAbortNoServer     Reg = 0x2a1a0 // The chosen group has no server. (connections)
+	ConnectionAbortNoServer     Reg = 0x2a1a0 // The request led to no server: no rule and no default, an empty group, or every server of it closed or behind an unresolved next hop. (connections)
 	ConnectionDropBadAck        Reg = 0x2a1a8 // Acknowledges what was never sent; answered with RST or ACK as the state says. (segments)
 	ConnectionDropDuplicate     Reg = 0x2a1b0 // Bytes that were held already; answered with an ACK. (segments)
 	ConnectionDropOutOfOrder    Reg = 0x2a1b8 // Bytes beyond a gap before the splice; answered with an ACK. (segments)
@@ -1202,10 +1202,9 @@ const (
 	ConnectionDropRst           Reg = 0x2a1e8 // RSTs before the splice that are not exact. (segments)
 	ConnectionDropState         Reg = 0x2a1f0 // Segments that mean nothing in their state. (segments)
 	ConnectionDropNextHop       Reg = 0x2a1f8 // Segments whose next hop is not resolved. (segments)
-	ConnectionDropForwardOff    Reg = 0x2a200 // Frames the host does not forward (counted by the inject ring's user through the exception ring). (frames)
-	ConnectionDropOutputFull    Reg = 0x2a208 // Frames beyond what one batch may emit. (frames)
-	ConnectionDropHeldAck       Reg = 0x2a210 // Server acknowledgements below the held boundary: they drive our timer only. (segments)
-	ConnectionDropSynAck        Reg = 0x2a218 // SYN-ACKs of the server that repeat; answered with an ACK. (segments)
+	ConnectionDropOutputFull    Reg = 0x2a200 // Frames beyond what one batch may emit. (frames)
+	ConnectionDropHeldAck       Reg = 0x2a208 // Server acknowledgements below the held boundary: they drive our timer only. (segments)
+	ConnectionDropSynAck        Reg = 0x2a210 // SYN-ACKs of the server that repeat; answered with an ACK. (segments)
 )
 
 // Block timer. Timer scan: one sweep over all pages per interval, spread evenly. Time comes from here only; one tick is a millisecond.

@@ -22,7 +22,7 @@
 #define SPLICENIC_VENDOR_ID 0x1234u
 #define SPLICENIC_DEVICE_ID 0x5c1cu
 #define SPLICENIC_SHELL_DIGEST 0xbaa5fcbfu
-#define SPLICENIC_DATA_PATH_DIGEST 0x2f0dfeb5u
+#define SPLICENIC_DATA_PATH_DIGEST 0x11ca29edu
 
 /* Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero. */
 #define SPLICENIC_DIRECTORY_BASE 0x0u
@@ -699,7 +699,7 @@
 #define SPLICENIC_CONNECTION_ABORT_KEY_EXISTS 0x2a190u
 /* abort_client_gone: Client sent FIN or RST before the splice. (connections) */
 #define SPLICENIC_CONNECTION_ABORT_CLIENT_GONE 0x2a198u
-/* abort_no_server: The chosen group has no server. (connections) */
+/* abort_no_server: The request led to no server: no rule and no default, an empty group, or every server of it closed or behind an unresolved next hop. (connections) */
 #define SPLICENIC_CONNECTION_ABORT_NO_SERVER 0x2a1a0u
 /* drop_bad_ack: Acknowledges what was never sent; answered with RST or ACK as the state says. (segments) */
 #define SPLICENIC_CONNECTION_DROP_BAD_ACK 0x2a1a8u
@@ -723,14 +723,12 @@
 #define SPLICENIC_CONNECTION_DROP_STATE 0x2a1f0u
 /* drop_next_hop: Segments whose next hop is not resolved. (segments) */
 #define SPLICENIC_CONNECTION_DROP_NEXT_HOP 0x2a1f8u
-/* drop_forward_off: Frames the host does not forward (counted by the inject ring's user through the exception ring). (frames) */
-#define SPLICENIC_CONNECTION_DROP_FORWARD_OFF 0x2a200u
 /* drop_output_full: Frames beyond what one batch may emit. (frames) */
-#define SPLICENIC_CONNECTION_DROP_OUTPUT_FULL 0x2a208u
+#define SPLICENIC_CONNECTION_DROP_OUTPUT_FULL 0x2a200u
 /* drop_held_ack: Server acknowledgements below the held boundary: they drive our timer only. (segments) */
-#define SPLICENIC_CONNECTION_DROP_HELD_ACK 0x2a210u
+#define SPLICENIC_CONNECTION_DROP_HELD_ACK 0x2a208u
 /* drop_syn_ack: SYN-ACKs of the server that repeat; answered with an ACK. (segments) */
-#define SPLICENIC_CONNECTION_DROP_SYN_ACK 0x2a218u
+#define SPLICENIC_CONNECTION_DROP_SYN_ACK 0x2a210u
 
 /* Block timer. Timer scan: one sweep over all pages per interval, spread evenly. Time comes from here only; one tick is a millisecond. */
 #define SPLICENIC_TIMER_BASE 0x2c000u
@@ -898,6 +896,8 @@
 #define SPLICENIC_PAGE_CONTROL_HEAD_MASK 0x1000u
 #define SPLICENIC_PAGE_CONTROL_SERVER_PORT_SHIFT 0xdu
 #define SPLICENIC_PAGE_CONTROL_SERVER_PORT_MASK 0x2000u
+#define SPLICENIC_PAGE_CONTROL_HOST_REASON_SHIFT 0xeu
+#define SPLICENIC_PAGE_CONTROL_HOST_REASON_MASK 0x3c000u
 #define SPLICENIC_PAGE_CONTROL_GENERATION_SHIFT 0x14u
 #define SPLICENIC_PAGE_CONTROL_GENERATION_MASK 0xfff00000u
 #define SPLICENIC_PAGE_PORTS 0x1u
@@ -929,6 +929,8 @@
 #define SPLICENIC_PAGE_CLIENT_LINK_TIMESTAMPS_MASK 0x200000u
 #define SPLICENIC_PAGE_CLIENT_LINK_WSCALE_SHIFT 0x16u
 #define SPLICENIC_PAGE_CLIENT_LINK_WSCALE_MASK 0x400000u
+#define SPLICENIC_PAGE_CLIENT_LINK_CLIENT_WSCALE_SHIFT 0x18u
+#define SPLICENIC_PAGE_CLIENT_LINK_CLIENT_WSCALE_MASK 0xf000000u
 #define SPLICENIC_PAGE_CLIENT_MAC_LO 0x4u
 #define SPLICENIC_PAGE_CLIENT_MAC_HI 0x5u
 #define SPLICENIC_PAGE_CLIENT_MAC_HI_ADDRESS_SHIFT 0x0u
@@ -1121,7 +1123,7 @@ struct splicenic_page {
 	uint32_t a_server_isn; /* a1: the server's initial sequence number. */
 	uint32_t a_isn; /* Our initial sequence number toward the server. */
 	uint32_t a_rto; /* Retransmission state of held bytes. (ticks) */
-	uint32_t a_window; /* Last window fields seen, unscaled. (bytes) */
+	uint32_t a_window; /* Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes. (bytes) */
 	uint32_t b_index; /* Who is at the server end. */
 	uint32_t b_local; /* The connection as the server sees it. */
 	uint32_t b_delta_client; /* Added to seq from client to server, taken from ack from server to client. */
@@ -1137,7 +1139,7 @@ struct splicenic_page {
 	uint32_t b_server_isn; /* a1: the server's initial sequence number. */
 	uint32_t b_isn; /* Our initial sequence number toward the server. */
 	uint32_t b_rto; /* Retransmission state of held bytes. (ticks) */
-	uint32_t b_window; /* Last window fields seen, unscaled. (bytes) */
+	uint32_t b_window; /* Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes. (bytes) */
 	uint32_t boundary_client; /* Client sequence number from which leg set B is in force, client to server. */
 	uint32_t boundary_server; /* Sequence number in the client's view from which leg set B is in force, server to client. */
 	uint32_t fin_client; /* Sequence number after the client's FIN. */
@@ -1803,22 +1805,21 @@ _Static_assert(offsetof(struct splicenic_exception, reserved) == 36, "offset of 
 #define SPLICENIC_EVENT_REASON_REASON_NONE 0x0u
 #define SPLICENIC_EVENT_REASON_REASON_FIN 0x1u
 #define SPLICENIC_EVENT_REASON_REASON_RST 0x2u
-#define SPLICENIC_EVENT_REASON_REASON_REUSED 0x3u
-#define SPLICENIC_EVENT_REASON_REASON_HOST 0x4u
-#define SPLICENIC_EVENT_REASON_REASON_EXPIRED_SYN_RCVD 0x5u
-#define SPLICENIC_EVENT_REASON_REASON_EXPIRED_WAIT_HEAD 0x6u
-#define SPLICENIC_EVENT_REASON_REASON_EXPIRED_SERVER_SYN 0x7u
-#define SPLICENIC_EVENT_REASON_REASON_EXPIRED_IDLE 0x8u
-#define SPLICENIC_EVENT_REASON_REASON_EXPIRED_CLOSING 0x9u
-#define SPLICENIC_EVENT_REASON_REASON_ABORT_SYN_ACK 0xau
-#define SPLICENIC_EVENT_REASON_REASON_ABORT_SERVER_SYN 0xbu
-#define SPLICENIC_EVENT_REASON_REASON_ABORT_HELD 0xcu
-#define SPLICENIC_EVENT_REASON_REASON_ABORT_REFUSED 0xdu
-#define SPLICENIC_EVENT_REASON_REASON_ABORT_PROFILE 0xeu
-#define SPLICENIC_EVENT_REASON_REASON_ABORT_KEY_EXISTS 0xfu
-#define SPLICENIC_EVENT_REASON_REASON_ABORT_CLIENT_GONE 0x10u
-#define SPLICENIC_EVENT_REASON_REASON_ABORT_NO_SERVER 0x11u
-#define SPLICENIC_EVENT_REASON_REASON_NO_CAM_PLACE 0x12u
+#define SPLICENIC_EVENT_REASON_REASON_HOST 0x3u
+#define SPLICENIC_EVENT_REASON_REASON_EXPIRED_SYN_RCVD 0x4u
+#define SPLICENIC_EVENT_REASON_REASON_EXPIRED_WAIT_HEAD 0x5u
+#define SPLICENIC_EVENT_REASON_REASON_EXPIRED_SERVER_SYN 0x6u
+#define SPLICENIC_EVENT_REASON_REASON_EXPIRED_IDLE 0x7u
+#define SPLICENIC_EVENT_REASON_REASON_EXPIRED_CLOSING 0x8u
+#define SPLICENIC_EVENT_REASON_REASON_ABORT_SYN_ACK 0x9u
+#define SPLICENIC_EVENT_REASON_REASON_ABORT_SERVER_SYN 0xau
+#define SPLICENIC_EVENT_REASON_REASON_ABORT_HELD 0xbu
+#define SPLICENIC_EVENT_REASON_REASON_ABORT_REFUSED 0xcu
+#define SPLICENIC_EVENT_REASON_REASON_ABORT_PROFILE 0xdu
+#define SPLICENIC_EVENT_REASON_REASON_ABORT_KEY_EXISTS 0xeu
+#define SPLICENIC_EVENT_REASON_REASON_ABORT_CLIENT_GONE 0xfu
+#define SPLICENIC_EVENT_REASON_REASON_ABORT_NO_SERVER 0x10u
+#define SPLICENIC_EVENT_REASON_REASON_NO_CAM_PLACE 0x11u
 #define SPLICENIC_EVENT_INDEX 0x8u
 #define SPLICENIC_EVENT_INDEX_SERVICE_SHIFT 0x0u
 #define SPLICENIC_EVENT_INDEX_SERVICE_MASK 0xffffu

@@ -10,7 +10,7 @@ package splicenic_pkg;
   localparam logic [31:0] VENDOR_ID = 32'h00001234;
   localparam logic [31:0] DEVICE_ID = 32'h00005c1c;
   localparam logic [31:0] SHELL_DIGEST = 32'hbaa5fcbf;
-  localparam logic [31:0] DATA_PATH_DIGEST = 32'h2f0dfeb5;
+  localparam logic [31:0] DATA_PATH_DIGEST = 32'h11ca29ed;
 
   // Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero.
   localparam logic [31:0] BLOCK_DIRECTORY_TYPE = 32'h00000001;
@@ -762,7 +762,7 @@ package splicenic_pkg;
   // Block connection. What became of connections: one counter per transition and per reason of a drop.
   localparam logic [31:0] BLOCK_CONNECTION_TYPE = 32'h0000001a;
   localparam logic [31:0] BLOCK_CONNECTION_VERSION = 32'h00000001;
-  localparam logic [31:0] BLOCK_CONNECTION_DIGEST = 32'h562c245f;
+  localparam logic [31:0] BLOCK_CONNECTION_DIGEST = 32'h71d2c4da;
   localparam logic [31:0] CONNECTION_BASE = 32'h0002a000;
   localparam logic [31:0] CONNECTION_STRIDE = 32'h00001000;
   localparam logic [31:0] CONNECTION_INSTANCES = 32'h00000001;
@@ -806,7 +806,7 @@ package splicenic_pkg;
   localparam logic [31:0] CONNECTION_ABORT_KEY_EXISTS = 32'h0002a190;
   // abort_client_gone, ro: Client sent FIN or RST before the splice. (connections)
   localparam logic [31:0] CONNECTION_ABORT_CLIENT_GONE = 32'h0002a198;
-  // abort_no_server, ro: The chosen group has no server. (connections)
+  // abort_no_server, ro: The request led to no server: no rule and no default, an empty group, or every server of it closed or behind an unresolved next hop. (connections)
   localparam logic [31:0] CONNECTION_ABORT_NO_SERVER = 32'h0002a1a0;
   // drop_bad_ack, ro: Acknowledges what was never sent; answered with RST or ACK as the state says. (segments)
   localparam logic [31:0] CONNECTION_DROP_BAD_ACK = 32'h0002a1a8;
@@ -830,14 +830,12 @@ package splicenic_pkg;
   localparam logic [31:0] CONNECTION_DROP_STATE = 32'h0002a1f0;
   // drop_next_hop, ro: Segments whose next hop is not resolved. (segments)
   localparam logic [31:0] CONNECTION_DROP_NEXT_HOP = 32'h0002a1f8;
-  // drop_forward_off, ro: Frames the host does not forward (counted by the inject ring's user through the exception ring). (frames)
-  localparam logic [31:0] CONNECTION_DROP_FORWARD_OFF = 32'h0002a200;
   // drop_output_full, ro: Frames beyond what one batch may emit. (frames)
-  localparam logic [31:0] CONNECTION_DROP_OUTPUT_FULL = 32'h0002a208;
+  localparam logic [31:0] CONNECTION_DROP_OUTPUT_FULL = 32'h0002a200;
   // drop_held_ack, ro: Server acknowledgements below the held boundary: they drive our timer only. (segments)
-  localparam logic [31:0] CONNECTION_DROP_HELD_ACK = 32'h0002a210;
+  localparam logic [31:0] CONNECTION_DROP_HELD_ACK = 32'h0002a208;
   // drop_syn_ack, ro: SYN-ACKs of the server that repeat; answered with an ACK. (segments)
-  localparam logic [31:0] CONNECTION_DROP_SYN_ACK = 32'h0002a218;
+  localparam logic [31:0] CONNECTION_DROP_SYN_ACK = 32'h0002a210;
 
   // Block timer. Timer scan: one sweep over all pages per interval, spread evenly. Time comes from here only; one tick is a millisecond.
   localparam logic [31:0] BLOCK_TIMER_TYPE = 32'h0000001b;
@@ -1054,6 +1052,9 @@ package splicenic_pkg;
   localparam logic [31:0] PAGE_CONTROL_SERVER_PORT_LSB = 32'h0000000d;
   localparam logic [31:0] PAGE_CONTROL_SERVER_PORT_WIDTH = 32'h00000001;
   localparam logic [31:0] PAGE_CONTROL_SERVER_PORT_MASK = 32'h00002000;
+  localparam logic [31:0] PAGE_CONTROL_HOST_REASON_LSB = 32'h0000000e;
+  localparam logic [31:0] PAGE_CONTROL_HOST_REASON_WIDTH = 32'h00000004;
+  localparam logic [31:0] PAGE_CONTROL_HOST_REASON_MASK = 32'h0003c000;
   localparam logic [31:0] PAGE_CONTROL_GENERATION_LSB = 32'h00000014;
   localparam logic [31:0] PAGE_CONTROL_GENERATION_WIDTH = 32'h0000000c;
   localparam logic [31:0] PAGE_CONTROL_GENERATION_MASK = 32'hfff00000;
@@ -1099,6 +1100,9 @@ package splicenic_pkg;
   localparam logic [31:0] PAGE_CLIENT_LINK_WSCALE_LSB = 32'h00000016;
   localparam logic [31:0] PAGE_CLIENT_LINK_WSCALE_WIDTH = 32'h00000001;
   localparam logic [31:0] PAGE_CLIENT_LINK_WSCALE_MASK = 32'h00400000;
+  localparam logic [31:0] PAGE_CLIENT_LINK_CLIENT_WSCALE_LSB = 32'h00000018;
+  localparam logic [31:0] PAGE_CLIENT_LINK_CLIENT_WSCALE_WIDTH = 32'h00000004;
+  localparam logic [31:0] PAGE_CLIENT_LINK_CLIENT_WSCALE_MASK = 32'h0f000000;
   localparam logic [31:0] PAGE_CLIENT_MAC_LO = 32'h00000004;
   localparam logic [31:0] PAGE_CLIENT_MAC_HI = 32'h00000005;
   localparam logic [31:0] PAGE_CLIENT_MAC_HI_ADDRESS_LSB = 32'h00000000;
@@ -1805,22 +1809,21 @@ package splicenic_pkg;
   localparam logic [31:0] EVENT_REASON_REASON_NONE = 32'h00000000;
   localparam logic [31:0] EVENT_REASON_REASON_FIN = 32'h00000001;
   localparam logic [31:0] EVENT_REASON_REASON_RST = 32'h00000002;
-  localparam logic [31:0] EVENT_REASON_REASON_REUSED = 32'h00000003;
-  localparam logic [31:0] EVENT_REASON_REASON_HOST = 32'h00000004;
-  localparam logic [31:0] EVENT_REASON_REASON_EXPIRED_SYN_RCVD = 32'h00000005;
-  localparam logic [31:0] EVENT_REASON_REASON_EXPIRED_WAIT_HEAD = 32'h00000006;
-  localparam logic [31:0] EVENT_REASON_REASON_EXPIRED_SERVER_SYN = 32'h00000007;
-  localparam logic [31:0] EVENT_REASON_REASON_EXPIRED_IDLE = 32'h00000008;
-  localparam logic [31:0] EVENT_REASON_REASON_EXPIRED_CLOSING = 32'h00000009;
-  localparam logic [31:0] EVENT_REASON_REASON_ABORT_SYN_ACK = 32'h0000000a;
-  localparam logic [31:0] EVENT_REASON_REASON_ABORT_SERVER_SYN = 32'h0000000b;
-  localparam logic [31:0] EVENT_REASON_REASON_ABORT_HELD = 32'h0000000c;
-  localparam logic [31:0] EVENT_REASON_REASON_ABORT_REFUSED = 32'h0000000d;
-  localparam logic [31:0] EVENT_REASON_REASON_ABORT_PROFILE = 32'h0000000e;
-  localparam logic [31:0] EVENT_REASON_REASON_ABORT_KEY_EXISTS = 32'h0000000f;
-  localparam logic [31:0] EVENT_REASON_REASON_ABORT_CLIENT_GONE = 32'h00000010;
-  localparam logic [31:0] EVENT_REASON_REASON_ABORT_NO_SERVER = 32'h00000011;
-  localparam logic [31:0] EVENT_REASON_REASON_NO_CAM_PLACE = 32'h00000012;
+  localparam logic [31:0] EVENT_REASON_REASON_HOST = 32'h00000003;
+  localparam logic [31:0] EVENT_REASON_REASON_EXPIRED_SYN_RCVD = 32'h00000004;
+  localparam logic [31:0] EVENT_REASON_REASON_EXPIRED_WAIT_HEAD = 32'h00000005;
+  localparam logic [31:0] EVENT_REASON_REASON_EXPIRED_SERVER_SYN = 32'h00000006;
+  localparam logic [31:0] EVENT_REASON_REASON_EXPIRED_IDLE = 32'h00000007;
+  localparam logic [31:0] EVENT_REASON_REASON_EXPIRED_CLOSING = 32'h00000008;
+  localparam logic [31:0] EVENT_REASON_REASON_ABORT_SYN_ACK = 32'h00000009;
+  localparam logic [31:0] EVENT_REASON_REASON_ABORT_SERVER_SYN = 32'h0000000a;
+  localparam logic [31:0] EVENT_REASON_REASON_ABORT_HELD = 32'h0000000b;
+  localparam logic [31:0] EVENT_REASON_REASON_ABORT_REFUSED = 32'h0000000c;
+  localparam logic [31:0] EVENT_REASON_REASON_ABORT_PROFILE = 32'h0000000d;
+  localparam logic [31:0] EVENT_REASON_REASON_ABORT_KEY_EXISTS = 32'h0000000e;
+  localparam logic [31:0] EVENT_REASON_REASON_ABORT_CLIENT_GONE = 32'h0000000f;
+  localparam logic [31:0] EVENT_REASON_REASON_ABORT_NO_SERVER = 32'h00000010;
+  localparam logic [31:0] EVENT_REASON_REASON_NO_CAM_PLACE = 32'h00000011;
   localparam logic [31:0] EVENT_INDEX = 32'h00000008;
   localparam logic [31:0] EVENT_INDEX_SERVICE_LSB = 32'h00000000;
   localparam logic [31:0] EVENT_INDEX_SERVICE_WIDTH = 32'h00000010;

@@ -347,7 +347,7 @@ var Blocks = []BlockInfo{
 			{Name: "resent_syn", Offset: 0x120, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "SYN or SYN-ACK segments sent again."},
 			{Name: "resent_held", Offset: 0x128, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments of held bytes sent again."},
 		}},
-	{Name: "connection", Type: 0x1a, Version: 1, Offset: 0x2a000, Stride: 0x1000, Instances: []string{"connection"}, Digest: 0x562c245f,
+	{Name: "connection", Type: 0x1a, Version: 1, Offset: 0x2a000, Stride: 0x1000, Instances: []string{"connection"}, Digest: 0x71d2c4da,
 		Doc: "What became of connections: one counter per transition and per reason of a drop.",
 		Registers: []RegisterInfo{
 			{Name: "opened", Offset: 0x100, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "A SYN took a page."},
@@ -370,7 +370,7 @@ var Blocks = []BlockInfo{
 			{Name: "abort_profile", Offset: 0x188, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The server's SYN-ACK does not keep what was promised to the client."},
 			{Name: "abort_key_exists", Offset: 0x190, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Another connection has the server-side key."},
 			{Name: "abort_client_gone", Offset: 0x198, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Client sent FIN or RST before the splice."},
-			{Name: "abort_no_server", Offset: 0x1a0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The chosen group has no server."},
+			{Name: "abort_no_server", Offset: 0x1a0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The request led to no server: no rule and no default, an empty group, or every server of it closed or behind an unresolved next hop."},
 			{Name: "drop_bad_ack", Offset: 0x1a8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Acknowledges what was never sent; answered with RST or ACK as the state says."},
 			{Name: "drop_duplicate", Offset: 0x1b0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Bytes that were held already; answered with an ACK."},
 			{Name: "drop_out_of_order", Offset: 0x1b8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Bytes beyond a gap before the splice; answered with an ACK."},
@@ -382,10 +382,9 @@ var Blocks = []BlockInfo{
 			{Name: "drop_rst", Offset: 0x1e8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "RSTs before the splice that are not exact."},
 			{Name: "drop_state", Offset: 0x1f0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments that mean nothing in their state."},
 			{Name: "drop_next_hop", Offset: 0x1f8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments whose next hop is not resolved."},
-			{Name: "drop_forward_off", Offset: 0x200, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Frames the host does not forward (counted by the inject ring's user through the exception ring)."},
-			{Name: "drop_output_full", Offset: 0x208, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Frames beyond what one batch may emit."},
-			{Name: "drop_held_ack", Offset: 0x210, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Server acknowledgements below the held boundary: they drive our timer only."},
-			{Name: "drop_syn_ack", Offset: 0x218, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "SYN-ACKs of the server that repeat; answered with an ACK."},
+			{Name: "drop_output_full", Offset: 0x200, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Frames beyond what one batch may emit."},
+			{Name: "drop_held_ack", Offset: 0x208, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Server acknowledgements below the held boundary: they drive our timer only."},
+			{Name: "drop_syn_ack", Offset: 0x210, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "SYN-ACKs of the server that repeat; answered with an ACK."},
 		}},
 	{Name: "timer", Type: 0x1b, Version: 1, Offset: 0x2c000, Stride: 0x1000, Instances: []string{"timer"}, Digest: 0x1bac2abd,
 		Doc: "Timer scan: one sweep over all pages per interval, spread evenly. Time comes from here only; one tick is a millisecond.",
@@ -486,6 +485,7 @@ var Formats = []FormatInfo{
 			{Name: "waiting_host", Lsb: 11, Width: 1, Access: RW, Doc: "The host decides about this connection."},
 			{Name: "head", Lsb: 12, Width: 1, Access: RW, Doc: "A head buffer is taken."},
 			{Name: "server_port", Lsb: 13, Width: 1, Access: RW, Doc: "Port the server is behind."},
+			{Name: "host_reason", Lsb: 14, Width: 4, Access: RW, Doc: "Why the host decides: exception.reason."},
 			{Name: "generation", Lsb: 20, Width: 12, Access: RW, Doc: "Counts the uses of the page."},
 		}},
 		{Name: "ports", Index: 1, Count: 1, Doc: "Ports the client knows.", Fields: []FieldInfo{
@@ -506,6 +506,7 @@ var Formats = []FormatInfo{
 			{Name: "sack", Lsb: 20, Width: 1, Access: RW, Doc: "SACK promised to the client."},
 			{Name: "timestamps", Lsb: 21, Width: 1, Access: RW, Doc: "Timestamps promised to the client."},
 			{Name: "wscale", Lsb: 22, Width: 1, Access: RW, Doc: "Window scale promised to the client."},
+			{Name: "client_wscale", Lsb: 24, Width: 4, Access: RW, Doc: "Shift of the client's window fields."},
 		}},
 		{Name: "client_mac_lo", Index: 4, Count: 1, Doc: "MAC address the client's SYN came from: replies go back the same way."},
 		{Name: "client_mac_hi", Index: 5, Count: 1, Doc: "Upper bits.", Fields: []FieldInfo{
@@ -555,7 +556,7 @@ var Formats = []FormatInfo{
 			{Name: "interval", Lsb: 0, Width: 16, Access: RW, Doc: "Time-out in force."},
 			{Name: "sent", Lsb: 16, Width: 16, Access: RW, Doc: "Bytes of the head buffer sent so far."},
 		}},
-		{Name: "a_window", Index: 31, Count: 1, Unit: "bytes", Doc: "Last window fields seen, unscaled.", Fields: []FieldInfo{
+		{Name: "a_window", Index: 31, Count: 1, Unit: "bytes", Doc: "Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes.", Fields: []FieldInfo{
 			{Name: "client", Lsb: 0, Width: 16, Access: RW, Doc: "From the client."},
 			{Name: "server", Lsb: 16, Width: 16, Access: RW, Doc: "From the server."},
 		}},
@@ -595,7 +596,7 @@ var Formats = []FormatInfo{
 			{Name: "interval", Lsb: 0, Width: 16, Access: RW, Doc: "Time-out in force."},
 			{Name: "sent", Lsb: 16, Width: 16, Access: RW, Doc: "Bytes of the head buffer sent so far."},
 		}},
-		{Name: "b_window", Index: 47, Count: 1, Unit: "bytes", Doc: "Last window fields seen, unscaled.", Fields: []FieldInfo{
+		{Name: "b_window", Index: 47, Count: 1, Unit: "bytes", Doc: "Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes.", Fields: []FieldInfo{
 			{Name: "client", Lsb: 0, Width: 16, Access: RW, Doc: "From the client."},
 			{Name: "server", Lsb: 16, Width: 16, Access: RW, Doc: "From the server."},
 		}},
@@ -864,7 +865,7 @@ var Formats = []FormatInfo{
 		{Name: "iova_hi", Index: 5, Count: 1, Doc: "High word."},
 		{Name: "tick", Index: 6, Count: 1, Unit: "ticks", Doc: "When it was written."},
 		{Name: "reason", Index: 7, Count: 1, Doc: "How it ended.", Fields: []FieldInfo{
-			{Name: "reason", Lsb: 0, Width: 8, Access: RW, Doc: "Reason.", Values: []ValueInfo{{0, "none"}, {1, "fin"}, {2, "rst"}, {3, "reused"}, {4, "host"}, {5, "expired_syn_rcvd"}, {6, "expired_wait_head"}, {7, "expired_server_syn"}, {8, "expired_idle"}, {9, "expired_closing"}, {10, "abort_syn_ack"}, {11, "abort_server_syn"}, {12, "abort_held"}, {13, "abort_refused"}, {14, "abort_profile"}, {15, "abort_key_exists"}, {16, "abort_client_gone"}, {17, "abort_no_server"}, {18, "no_cam_place"}}},
+			{Name: "reason", Lsb: 0, Width: 8, Access: RW, Doc: "Reason.", Values: []ValueInfo{{0, "none"}, {1, "fin"}, {2, "rst"}, {3, "host"}, {4, "expired_syn_rcvd"}, {5, "expired_wait_head"}, {6, "expired_server_syn"}, {7, "expired_idle"}, {8, "expired_closing"}, {9, "abort_syn_ack"}, {10, "abort_server_syn"}, {11, "abort_held"}, {12, "abort_refused"}, {13, "abort_profile"}, {14, "abort_key_exists"}, {15, "abort_client_gone"}, {16, "abort_no_server"}, {17, "no_cam_place"}}},
 		}},
 		{Name: "index", Index: 8, Count: 1, Doc: "Indexes.", Fields: []FieldInfo{
 			{Name: "service", Lsb: 0, Width: 16, Access: RW, Doc: "Service index."},

@@ -70,7 +70,11 @@ func (c *Core) unlink(n uint32, w *page) {
 	k, h := c.clientKey(w)
 	c.eraseIfOurs(ClientSide, &k, h, n)
 	if c.hasServer(w) {
-		k, h = c.serverKey(w)
+		k, h = c.serverKey(w, 0)
+		c.eraseIfOurs(ServerSide, &k, h, n)
+	}
+	if leg := inForce(w[regs.PageControl]); leg != 0 {
+		k, h = c.serverKey(w, leg)
 		c.eraseIfOurs(ServerSide, &k, h, n)
 	}
 	c.releaseHead(w)
@@ -169,12 +173,12 @@ func (c *Core) clientKey(w *page) (cam.Key, uint64) {
 	return k, c.cams[ClientSide].Hash(&k)
 }
 
-// serverKey is the key under which the server's answers find the page.
-func (c *Core) serverKey(w *page) (cam.Key, uint64) {
+// serverKey is the key under which the answers of a leg's server find the page.
+func (c *Core) serverKey(w *page, leg int) (cam.Key, uint64) {
 	k := cam.Key{
-		Control: c.keyControl(w, regs.PageAScaleVlan(w[regs.PageAScale])),
-		Ports:   regs.PageALocalPort(w[regs.PageALocal]),
-		Index:   regs.PageAIndexServer(w[regs.PageAIndex]),
+		Control: c.keyControl(w, regs.PageAScaleVlan(w[regs.PageAScale+leg])),
+		Ports:   regs.PageALocalPort(w[regs.PageALocal+leg]),
+		Index:   regs.PageAIndexServer(w[regs.PageAIndex+leg]),
 		Addr:    address(w[regs.PageClientAddress:]),
 	}
 	return k, c.cams[ServerSide].Hash(&k)

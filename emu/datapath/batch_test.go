@@ -87,16 +87,12 @@ func (p *peer) next(r *rand.Rand, port int) []byte {
 func take(ps []*peer, out [2][]tcp) {
 	for _, s := range out[0] {
 		for _, p := range ps {
-			if s.to == p.w.client && s.dport == p.port && s.flags&flagRST == 0 {
-				p.cack = s.seq + uint32(len(s.payload)) + uint32(s.flags&flagFIN) + uint32(s.flags&flagSYN>>1)
-			}
+			p.takeClient(s)
 		}
 	}
 	for _, s := range out[1] {
 		for _, p := range ps {
-			if s.to == p.w.server && s.sport == p.port && s.flags&flagRST == 0 {
-				p.sack = s.seq + uint32(len(s.payload)) + uint32(s.flags&flagFIN) + uint32(s.flags&flagSYN>>1)
-			}
+			p.takeServer(s)
 		}
 	}
 }
@@ -160,7 +156,8 @@ func TestBatchLikeAlone(t *testing.T) {
 				(*b).serve(w, i, full)
 			}
 			(*b).attach()
-			(*b).r.Set(regs.TimerIdle, 3000)
+			(*b).r.Set(regs.TimerIdle, 1500)
+			(*b).r.Set(regs.TimerWaitHead, 1500)
 			(*b).r.Set(regs.AmuLowWatermark, 2)
 			(*b).now = time.Second
 		}

@@ -91,7 +91,7 @@ func (b *bench) plant(w world, port uint16, cisn, isn uint32) {
 	if c.cams[ClientSide].Insert(&k, h, handleOf(n, p), false) != 0 {
 		b.t.Fatal("client CAM")
 	}
-	k, h = c.serverKey(p)
+	k, h = c.serverKey(p, 0)
 	if c.cams[ServerSide].Insert(&k, h, handleOf(n, p), false) != 0 {
 		b.t.Fatal("server CAM")
 	}

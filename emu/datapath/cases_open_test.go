@@ -35,17 +35,22 @@ func caseBench(t *testing.T, w world, promise regs.ServiceEntry) (*bench, *conn)
 
 // withOptions makes a frame whose TCP options are exactly these bytes, a multiple of four.
 func (c *conn) withOptions(flags uint8, options []byte, payload string) []byte {
-	raw := c.client(flags, payload)
-	at, total := 34, 16
-	if c.w.kind == kindIPv6 {
-		at = 54
+	return putOptions(c.client(flags, payload), options)
+}
+
+// putOptions puts options into an untagged frame without any.
+func putOptions(raw, options []byte) []byte {
+	at, end := 34, 14+int(binary.BigEndian.Uint16(raw[16:])) // what lies behind is padding
+	if raw[14]>>4 == 6 {
+		at, end = 54, 54+int(binary.BigEndian.Uint16(raw[18:]))
 	}
 	head := append([]byte(nil), raw[:at+20]...)
+	payload := raw[at+20 : end]
 	head[at+12] = byte(20+len(options)) << 2
-	if c.w.kind == kindIPv6 {
+	if raw[14]>>4 == 6 {
 		binary.BigEndian.PutUint16(head[18:], uint16(20+len(options)+len(payload)))
 	} else {
-		binary.BigEndian.PutUint16(head[total:], uint16(40+len(options)+len(payload)))
+		binary.BigEndian.PutUint16(head[16:], uint16(40+len(options)+len(payload)))
 	}
 	return sumUp(append(append(head, options...), payload...))
 }
@@ -232,6 +237,22 @@ func TestCaseA19(t *testing.T) {
 				t.Errorf("options % x: kind 76 is echoed", o)
 			}
 		}
+	}
+	// In the server's handshake and before the splice they are passed over, with what follows them.
+	for _, o := range [][]byte{{0x4c, 0, 1, 1}, {1, 1, 1, 0x4c}, {3, 0, 0, 0}, {4, 1, 2, 4}, {5, 255, 0, 0}, {8, 0, 0, 0}} {
+		b, c = caseBench(t, caseWorld4, full)
+		c.opts = []layers.TCPOption{optMSS(1460), optNop, optNop, optTS(7, 0)}
+		c.cack = one(t, b.push(0, c.client(flagSYN, "", c.opts...))[0]).seq + 1
+		b.push(0, c.withOptions(flagACK, o, ""))
+		isn := c.cseq
+		one(t, b.push(0, c.withOptions(flagACK|flagPSH, o, request))[1])
+		c.sack = isn
+		good := []byte{2, 4, 5, 0xb4, 8, 10, 0, 0, 0, 9, 0, 0, 0, 7, 1, 1}
+		s := one(t, b.push(1, putOptions(c.server(flagSYN|flagACK, ""), append(good, o...)))[1])
+		if string(s.payload) != request || b.state(c) != Spliced {
+			t.Errorf("SYN-ACK with options % x draws %v, state %d", o, s, b.state(c))
+		}
+		b.check(t)
 	}
 	// Behind the handshake too: such a segment is forwarded as it is, or taken, and nothing loops.
 	b, c = caseBench(t, caseWorld4, full)

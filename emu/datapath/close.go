@@ -2,19 +2,73 @@ package datapath
 
 import "splicenic/regs"
 
+// takes says whether the end that a segment goes to takes it (RFC 9293, 3.10.7.4; RFC 5961, 5.2): it reaches into the
+// window which that end advertised, and acknowledges what that end has sent, or something older by no more than a window.
+// Any other segment goes on all the same, for its receiver to answer, but moves none of our marks: nobody who does not
+// see a connection's numbers ends it. Both windows are the largest ever advertised, so that what was sent within an
+// earlier, larger window counts. seq, end and ack are the client's numbers.
+func takes(p *packet, w *page, leg int, scale, seq, end, ack uint32) bool {
+	if p.flags&(flagSYN|flagRST|flagACK) != flagACK {
+		return false
+	}
+	windows := ld(w, regs.PageAWindow+leg)
+	own := regs.PageAWindowClient(windows) << regs.PageClientLinkClientWscale(ld(w, regs.PageClientLink))
+	window := regs.PageAWindowServer(windows) << regs.PageAScaleServerWscale(scale)
+	from, to := leg, leg+markWords
+	if p.side == ServerSide {
+		own, window, from, to = window, own, to, from
+	}
+	next := ld(w, regs.PageAAckClient+to)
+	oldest := ld(w, regs.PageAAckClient+from) - own
+	return end-next <= window+(end-seq) && ack-oldest <= ld(w, regs.PageASeqClient+to)-oldest
+}
+
+// markWords is how far the marks of the server lie behind those of the client.
+const markWords = regs.PageASeqServer - regs.PageASeqClient
+
+// mark notes how far an end is, by a segment of its that the other end takes. A FIN that acknowledges something new does
+// not raise the window, so that no packet writes more than eight words.
+func mark(p *packet, w *page, leg int, end, ack, window uint32) {
+	from := leg + markWords*int(p.side)
+	if int32(end-ld(w, regs.PageASeqClient+from)) > 0 {
+		st(w, regs.PageASeqClient+from, end)
+	}
+	newer := int32(ack-ld(w, regs.PageAAckClient+from)) > 0
+	if newer {
+		st(w, regs.PageAAckClient+from, ack)
+	}
+	shift := regs.PageAWindowServerShift * uint32(p.side)
+	windows := ld(w, regs.PageAWindow+leg)
+	if window > windows>>shift&0xffff && !(newer && p.flags&flagFIN != 0) {
+		st(w, regs.PageAWindow+leg, windows&^(0xffff<<shift)|window<<shift)
+	}
+}
+
+// inForce is the leg set that a connection has come to: the newer one, where it is in use.
+func inForce(control uint32) int {
+	if control&regs.PageControlLegBMask != 0 {
+		return legWords
+	}
+	return 0
+}
+
 // closing follows a connection to its end: FINs, their acknowledgements and RST. p's numbers are the client's; end is
-// the segment's end. A page in quarantine only translates.
-func (c *Core) closing(p *packet, w *page, v Verdict, control, end uint32) {
+// the segment's end; taken tells what its receiver makes of it. A page in quarantine only translates, and so does a leg
+// that another has taken the place of: its server's end is not the client's.
+func (c *Core) closing(p *packet, w *page, v Verdict, control uint32, leg int, end uint32, taken bool) {
 	state := State(regs.PageControlState(control))
-	if state == Quarantine || state == Spliced && v == VerdictTranslate {
+	if state == Quarantine || state == Spliced && v == VerdictTranslate || leg != inForce(control) {
 		return
 	}
 	n := p.handle & handleMask
 	if v == VerdictTranslateRST {
-		if c.exactRST(p, w) {
+		if exactRST(p, w, leg) {
 			c.end(n, w, reasonRST)
 			c.quarantine(n, w)
 		}
+		return
+	}
+	if !taken {
 		return
 	}
 	link := ld(w, regs.PageClientLink)
@@ -31,14 +85,12 @@ func (c *Core) closing(p *packet, w *page, v Verdict, control, end uint32) {
 			st(w, regs.PageControl, regs.SetPageControlState(ld(w, regs.PageControl), uint32(Closing)))
 		}
 	}
-	if p.flags&flagACK != 0 {
-		if p.side == ClientSide && link&regs.PageClientLinkFinServerMask != 0 && int32(p.ack-ld(w, regs.PageFinServer)) >= 0 {
-			link |= regs.PageClientLinkFinServerAckedMask
-		}
-		if p.side == ServerSide && link&regs.PageClientLinkFinClientMask != 0 && int32(p.ack-ld(w, regs.PageFinClient)) >= 0 &&
-			control&regs.PageControlHeldMask == 0 {
-			link |= regs.PageClientLinkFinClientAckedMask
-		}
+	if p.side == ClientSide && link&regs.PageClientLinkFinServerMask != 0 && int32(p.ack-ld(w, regs.PageFinServer)) >= 0 {
+		link |= regs.PageClientLinkFinServerAckedMask
+	}
+	if p.side == ServerSide && link&regs.PageClientLinkFinClientMask != 0 && int32(p.ack-ld(w, regs.PageFinClient)) >= 0 &&
+		control&regs.PageControlHeldMask == 0 {
+		link |= regs.PageClientLinkFinClientAckedMask
 	}
 	if link != before {
 		st(w, regs.PageClientLink, link)
@@ -52,9 +104,9 @@ func (c *Core) closing(p *packet, w *page, v Verdict, control, end uint32) {
 
 // exactRST says whether a RST that passed has the sequence number its receiver expects (RFC 5961, 3.2): the highest the
 // receiver has acknowledged, or, where that ACK may be on its way, the highest that was sent to it.
-func (c *Core) exactRST(p *packet, w *page) bool {
+func exactRST(p *packet, w *page, leg int) bool {
 	if p.side == ClientSide {
-		return p.seq == ld(w, regs.PageAAckServer) || p.seq == ld(w, regs.PageASeqClient)
+		return p.seq == ld(w, regs.PageAAckServer+leg) || p.seq == ld(w, regs.PageASeqClient+leg)
 	}
-	return p.seq == ld(w, regs.PageAAckClient) || p.seq == ld(w, regs.PageASeqServer)
+	return p.seq == ld(w, regs.PageAAckClient+leg) || p.seq == ld(w, regs.PageASeqServer+leg)
 }

@@ -70,7 +70,7 @@ func (c *Core) command(e *regs.CommandEntry, done *regs.CompletionEntry, out *Ou
 			c.recycle(n, w)
 			return statusOK
 		}
-		c.abort(n, w, reasonHost)
+		c.abort(n, w, unserved(w, reasonHost))
 		return statusOK
 	}
 	return statusArgument
@@ -87,12 +87,12 @@ func (c *Core) commandReset(e *regs.CommandEntry, n uint32, w *page, state State
 	if e.FlagsToServer != 0 {
 		switch state {
 		case ServerSyn:
-			c.resetServer(w, w[regs.PageAIsn]+1, out)
+			c.resetServer(w, 0, w[regs.PageAIsn]+1, out)
 		case Spliced, Closing:
 			c.resetArmedServer(w, out)
 		}
 	}
-	c.abort(n, w, reasonHost)
+	c.abort(n, w, unserved(w, reasonHost))
 	return statusOK
 }
 

@@ -6,7 +6,6 @@ import "splicenic/regs"
 const (
 	reasonFIN             = regs.EventReasonReasonFin
 	reasonRST             = regs.EventReasonReasonRst
-	reasonReused          = regs.EventReasonReasonReused
 	reasonHost            = regs.EventReasonReasonHost
 	reasonExpiredSynRcvd  = regs.EventReasonReasonExpiredSynRcvd
 	reasonExpiredWaitHead = regs.EventReasonReasonExpiredWaitHead
@@ -20,17 +19,18 @@ const (
 	reasonAbortProfile    = regs.EventReasonReasonAbortProfile
 	reasonAbortKeyExists  = regs.EventReasonReasonAbortKeyExists
 	reasonAbortClientGone = regs.EventReasonReasonAbortClientGone
+	reasonAbortNoServer   = regs.EventReasonReasonAbortNoServer
 	reasonNoCamPlace      = regs.EventReasonReasonNoCamPlace
 )
 
 // closeCounters counts a connection's end by its reason.
 var closeCounters = [...]regs.Reg{
-	reasonFIN: regs.ConnectionClosedFin, reasonRST: regs.ConnectionClosedRst, reasonReused: regs.ConnectionReused, reasonHost: regs.ConnectionResetHost,
+	reasonFIN: regs.ConnectionClosedFin, reasonRST: regs.ConnectionClosedRst, reasonHost: regs.ConnectionResetHost,
 	reasonExpiredSynRcvd: regs.ConnectionExpiredSynRcvd, reasonExpiredWaitHead: regs.ConnectionExpiredWaitHead, reasonExpiredServer: regs.ConnectionExpiredServerSyn,
 	reasonExpiredIdle: regs.ConnectionExpiredIdle, reasonExpiredClosing: regs.ConnectionExpiredClosing,
 	reasonAbortSynAck: regs.ConnectionAbortSynAck, reasonAbortServerSyn: regs.ConnectionAbortServerSyn, reasonAbortHeld: regs.ConnectionAbortHeld,
 	reasonAbortRefused: regs.ConnectionAbortRefused, reasonAbortProfile: regs.ConnectionAbortProfile, reasonAbortKeyExists: regs.ConnectionAbortKeyExists,
-	reasonAbortClientGone: regs.ConnectionAbortClientGone, reasonNoCamPlace: regs.AmuNoCamPlace,
+	reasonAbortClientGone: regs.ConnectionAbortClientGone, reasonAbortNoServer: regs.ConnectionAbortNoServer, reasonNoCamPlace: regs.AmuNoCamPlace,
 }
 
 // event tells the host what happened to a connection.

@@ -297,11 +297,18 @@ func (b *bench) check(t testing.TB) {
 		if state != Quarantine {
 			active[i]++
 		}
-		k, h = b.c.serverKey(w)
+		k, h = b.c.serverKey(w, 0)
 		if got, _, ok := b.c.cams[ServerSide].Lookup(&k, h); !ok || got != handleOf(n, w) {
 			t.Fatalf("page %d (%v): server-side entry %#x %v, want %#x", n, state, got, ok, handleOf(n, w))
 		}
 		entries[1]++
+		if leg := inForce(w[regs.PageControl]); leg != 0 {
+			k, h = b.c.serverKey(w, leg)
+			if got, legB, ok := b.c.cams[ServerSide].Lookup(&k, h); !ok || !legB || got != handleOf(n, w) {
+				t.Fatalf("page %d (%v): entry of leg set B %#x %v, want %#x", n, state, got, ok, handleOf(n, w))
+			}
+			entries[1]++
+		}
 	}
 	for n, place := range where {
 		if place == "" {

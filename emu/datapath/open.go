@@ -22,7 +22,8 @@ type options struct {
 // maxWscale is the largest window shift (RFC 7323, 2.3).
 const maxWscale = 14
 
-// readOptions reads what this card implements and passes over everything else. The bytes were validated.
+// readOptions reads what this card implements and passes over everything else. Only a SYN was validated; elsewhere an
+// impossible length ends the reading.
 func readOptions(o []byte) (x options) {
 	for len(o) > 0 && o[0] != 0 {
 		if o[0] == 1 {
@@ -113,7 +114,7 @@ func (c *Core) fillPage(p *packet, w *page, n, service uint32) {
 	if o.hasWscale {
 		opts |= regs.PageOptionsWscaleOfferedMask | o.wscale<<regs.PageOptionsClientWscaleShift
 		if regs.ServicePromiseWscaleOn(promise) != 0 {
-			link |= regs.PageClientLinkWscaleMask
+			link |= regs.PageClientLinkWscaleMask | o.wscale<<regs.PageClientLinkClientWscaleShift
 			opts = regs.SetPageOptionsPromisedWscale(opts, regs.ServicePromiseWscale(promise))
 		}
 	}
@@ -238,7 +239,7 @@ func (c *Core) seenClient(p *packet, w *page) {
 // reopen gives a newer SYN of the same client port a connection of its own. In quarantine both ends are done; a SYN is
 // newer with a higher sequence number or a newer timestamp.
 func (c *Core) reopen(p *packet, w *page, out *Output) {
-	newer := int32(p.seq-w[regs.PageASeqClient]) > 0
+	newer := int32(p.seq-w[regs.PageASeqClient+inForce(w[regs.PageControl])]) > 0
 	if o := p.options(); !newer && o.timestamps && w[regs.PageClientLink]&regs.PageClientLinkTimestampsMask != 0 {
 		newer = int32(o.tsval-w[regs.PageClientTimestamp]) > 0
 	}
@@ -271,7 +272,7 @@ func (c *Core) clientReset(p *packet, w *page, out *Output) {
 	}
 	n := p.handle & handleMask
 	if State(regs.PageControlState(w[regs.PageControl])) == ServerSyn {
-		c.resetServer(w, w[regs.PageAIsn]+1, out)
+		c.resetServer(w, 0, w[regs.PageAIsn]+1, out)
 	}
 	c.abort(n, w, reasonAbortClientGone)
 }

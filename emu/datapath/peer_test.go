@@ -76,13 +76,27 @@ func (p *peer) raw(port int, flags uint8, n int, off uint32) []byte {
 func (b *bench) note(p *peer, port int, raw []byte) {
 	out := b.push(port, raw)
 	for _, s := range out[0] {
-		if s.to == p.w.client && s.dport == p.port && s.flags&flagRST == 0 {
-			p.cack = s.seq + uint32(len(s.payload)) + uint32(s.flags&flagFIN) + uint32(s.flags&flagSYN>>1)
-		}
+		p.takeClient(s)
 	}
 	for _, s := range out[1] {
-		if s.to == p.w.server && s.sport == p.port && s.flags&flagRST == 0 {
-			p.sack = s.seq + uint32(len(s.payload)) + uint32(s.flags&flagFIN) + uint32(s.flags&flagSYN>>1)
-		}
+		p.takeServer(s)
 	}
+}
+
+// takeClient and takeServer are the ends of the peer: they take a SYN, and what follows in order.
+func (p *peer) takeClient(s tcp) {
+	if s.to == p.w.client && s.dport == p.port && s.flags&flagRST == 0 && (s.flags&flagSYN != 0 || s.seq == p.cack) {
+		p.cack = s.end()
+	}
+}
+
+func (p *peer) takeServer(s tcp) {
+	if s.to == p.w.server && s.sport == p.port && s.flags&flagRST == 0 && (s.flags&flagSYN != 0 || s.seq == p.sack) {
+		p.sack = s.end()
+	}
+}
+
+// end is the sequence number behind a segment.
+func (s tcp) end() uint32 {
+	return s.seq + uint32(len(s.payload)) + uint32(s.flags&flagFIN) + uint32(s.flags&flagSYN>>1)
 }

@@ -68,14 +68,15 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 	if p.flags&(flagFIN|flagSYN) != 0 {
 		end++
 	}
-	if control&regs.PageControlHeldMask != 0 && !c.aboveHeld(p, w, end, out) {
-		return
-	}
 	leg := 0
 	if control&regs.PageControlLegBMask != 0 && int32(p.seq-ld(w, regs.PageBoundaryClient)) >= 0 {
 		leg = legWords
 	}
 	scale := ld(w, regs.PageAScale+leg)
+	taken := takes(p, w, leg, scale, p.seq, end, p.ack)
+	if control&regs.PageControlHeldMask != 0 && !c.aboveHeld(p, w, end, taken, out) {
+		return
+	}
 	if scale&regs.PageAScaleArmedMask == 0 {
 		c.count(regs.ConnectionDropState)
 		return
@@ -95,6 +96,7 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 	if x.timestamps {
 		x.addVal, x.addEcr = ld(w, regs.PageATimestampClient+leg), -ld(w, regs.PageATimestampServer+leg)
 	}
+	window := p.window()
 	c.translate(p, &x)
 	t := p.b[p.tcp:]
 	binary.BigEndian.PutUint16(t[2:], uint16(regs.ServerControlPort(s[regs.ServerControl])))
@@ -110,18 +112,13 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 	}
 
 	c.tally(p, w, regs.PagePacketsClient, regs.PageBytesClient)
-	if high := ld(w, regs.PageASeqClient+leg); int32(end-high) > 0 && p.flags&(flagSYN|flagRST) == 0 {
-		st(w, regs.PageASeqClient+leg, end)
-	}
-	if p.flags&flagACK != 0 {
-		if high := ld(w, regs.PageAAckClient+leg); int32(p.ack-high) > 0 {
-			st(w, regs.PageAAckClient+leg, p.ack)
-		}
+	if taken {
+		mark(p, w, leg, end, p.ack, window)
 	}
 	c.transmitted[ClientSide] += 1
 	h := hop[regs.NextHopControl]
 	c.emit(p, regs.NextHopControlPort(h), regs.NextHopControlTagged(h) != 0, regs.NextHopControlVlan(h), hop[regs.NextHopMacLo], regs.NextHopMacHiAddress(hop[regs.NextHopMacHi]), out)
-	c.closing(p, w, v, control, end)
+	c.closing(p, w, v, control, leg, end, taken)
 }
 
 func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
@@ -141,10 +138,16 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 		shift:      int32(regs.PageAScaleServer(scale)<<27) >> 27,
 		sack:       scale&regs.PageAScaleSackMask != 0, timestamps: scale&regs.PageAScaleTimestampsMask != 0,
 	}
-	ack := p.ack + x.addAck
+	seq, ack := p.seq+x.addSeq, p.ack+x.addAck
+	end := seq + p.length
+	if p.flags&(flagFIN|flagSYN) != 0 {
+		end++
+	}
+	taken := takes(p, w, leg, scale, seq, end, ack)
+	marked := ack
 	if control&regs.PageControlHeldMask != 0 && p.flags&flagACK != 0 {
 		switch {
-		case c.heldAcked(p, w, ack, out):
+		case taken && c.heldAcked(p, w, ack, out):
 			control &^= regs.PageControlHeldMask
 		case p.segment == ACK:
 			c.count(regs.ConnectionDropHeldAck)
@@ -152,13 +155,13 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 		default:
 			held := ld(w, regs.PageHeldBoundary)
 			x.setAck, x.ack, x.dropSACK, x.less = true, held, true, windowBelow(held-ack, scale)
-			ack = held
+			ack = held // what the client is told; our mark is what the server said
 		}
 	}
 	if x.timestamps {
 		x.addVal, x.addEcr = ld(w, regs.PageATimestampServer+leg), -ld(w, regs.PageATimestampClient+leg)
 	}
-	seq := p.seq + x.addSeq
+	window := p.window()
 	c.translate(p, &x)
 	t := p.b[p.tcp:]
 	binary.BigEndian.PutUint16(t, uint16(regs.PagePortsVip(ld(w, regs.PagePorts))))
@@ -174,24 +177,15 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 		c.finishOffload(p, regs.PageOfferMss(ld(w, regs.PageOffer)))
 	}
 
-	end := seq + p.length
-	if p.flags&(flagFIN|flagSYN) != 0 {
-		end++
-	}
 	c.tally(p, w, regs.PagePacketsServer, regs.PageBytesServer)
-	if high := ld(w, regs.PageASeqServer+leg); int32(end-high) > 0 && p.flags&(flagSYN|flagRST) == 0 {
-		st(w, regs.PageASeqServer+leg, end)
-	}
-	if p.flags&flagACK != 0 && !x.setAck {
-		if high := ld(w, regs.PageAAckServer+leg); int32(ack-high) > 0 {
-			st(w, regs.PageAAckServer+leg, ack)
-		}
+	if taken {
+		mark(p, w, leg, end, marked, window)
 	}
 	c.transmitted[ServerSide] += 1
 	link := ld(w, regs.PageClientLink)
 	c.emit(p, regs.PageControlPort(control), link&regs.PageClientLinkTaggedMask != 0, regs.PageClientLinkVlan(link), ld(w, regs.PageClientMacLo), regs.PageClientMacHiAddress(ld(w, regs.PageClientMacHi)), out)
 	p.seq, p.ack = seq, ack
-	c.closing(p, w, v, control, end)
+	c.closing(p, w, v, control, leg, end, taken)
 }
 
 // tally notes a translated segment in the timer mark and the page's counters. The one in 4 GiB that carries into the
@@ -205,12 +199,12 @@ func (c *Core) tally(p *packet, w *page, packets, bytes int) {
 
 // aboveHeld says whether a client segment may pass while bytes below H are held. What lies wholly below is answered
 // with an ACK; what crosses H waits for the server to reach H.
-func (c *Core) aboveHeld(p *packet, w *page, end uint32, out *Output) bool {
+func (c *Core) aboveHeld(p *packet, w *page, end uint32, taken bool, out *Output) bool {
 	held := ld(w, regs.PageHeldBoundary)
 	if int32(p.seq-held) >= 0 {
 		return true
 	}
-	if p.flags&flagACK != 0 && p.segment != RST {
+	if taken {
 		st(w, regs.PageAWindow, regs.SetPageAWindowClient(ld(w, regs.PageAWindow), p.window()))
 	}
 	if int32(end-held) > 0 {

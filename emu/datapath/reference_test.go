@@ -243,7 +243,8 @@ func (b *bench) plantLeg(l *leg) uint32 {
 	w[regs.PageAChecksum] = c.differences(w)
 	w[regs.PageLastSeen] = c.tick
 	c.setState(w, Spliced)
-	for side, key := range [...]func(*page) (k camKey, h uint64){c.clientKey, c.serverKey} {
+	serverKey := func(w *page) (camKey, uint64) { return c.serverKey(w, 0) }
+	for side, key := range [...]func(*page) (k camKey, h uint64){c.clientKey, serverKey} {
 		k, h := key(w)
 		if got := c.cams[side].Insert(&k, h, handleOf(n, w), false); got != 0 {
 			b.t.Fatalf("insert into CAM %d: result %d", side, got)

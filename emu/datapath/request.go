@@ -118,9 +118,22 @@ func (c *Core) appendHeld(p *packet, w *page, out *Output) {
 
 // waitForHost hands the decision to the host. Until its command, or the end of WAIT_HEAD, the client is not answered.
 func (c *Core) waitForHost(p *packet, w *page, reason uint8) {
-	w[regs.PageControl] |= regs.PageControlWaitingHostMask
+	w[regs.PageControl] = regs.SetPageControlHostReason(w[regs.PageControl]|regs.PageControlWaitingHostMask, uint32(reason))
 	p.reason = reason
 	c.exception(p, handleOf(p.handle&handleMask, w))
+}
+
+// unserved is the reason by which a connection ends that nobody decided about in the card: otherwise, unless its request
+// led to no server.
+func unserved(w *page, otherwise uint32) uint32 {
+	if w[regs.PageControl]&regs.PageControlWaitingHostMask == 0 {
+		return otherwise
+	}
+	switch regs.PageControlHostReason(w[regs.PageControl]) {
+	case reasonNoRule, reasonNoServer:
+		return reasonAbortNoServer
+	}
+	return otherwise
 }
 
 // decide matches the head, chooses the server and sends it a SYN.
@@ -244,7 +257,7 @@ func (c *Core) startServer(n uint32, w *page, server uint32, out *Output) {
 	w[regs.PageAScale] = scale
 	w[regs.PageControl] = regs.SetPageControlServerPort(w[regs.PageControl], regs.NextHopControlPort(hop[regs.NextHopControl]))
 	state := c.serverState(w)
-	k, h := c.serverKey(w)
+	k, h := c.serverKey(w, 0)
 	result := c.cams[ServerSide].Insert(&k, h, handleOf(n, w), false)
 	if result == cam.Exists && c.recycleHolder(&k, h) {
 		result = c.cams[ServerSide].Insert(&k, h, handleOf(n, w), false)

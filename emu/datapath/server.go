@@ -83,7 +83,7 @@ func (c *Core) splice(n uint32, w *page, out *Output) {
 	c.event(regs.EventControlTypeSpliced, 0, n, w)
 	c.disarm(w)
 	if held == 0 {
-		c.ackServer(w, out)
+		c.ackServer(w, 0, out)
 		return
 	}
 	w[regs.PageHeldBoundary] = c.heldEnd(w)
@@ -121,7 +121,11 @@ func (c *Core) serverFailed(w *page) {
 func (c *Core) serverAckAgain(p *packet, w *page, out *Output) {
 	w[regs.PageLastSeen] = c.tick
 	w[regs.PagePacketsServer] += p.segs
-	c.ackServer(w, out)
+	leg := 0
+	if p.legB {
+		leg = legWords
+	}
+	c.ackServer(w, leg, out)
 }
 
 // heldAcked takes in a server acknowledgement while bytes are held. ack is in the client's numbers. It returns true

@@ -95,7 +95,7 @@ func (c *Core) expire(n uint32, out *Output) {
 		if c.due(w) {
 			c.count(regs.TimerExpired)
 			c.resetClient(w, out)
-			c.abort(n, w, reasonExpiredWaitHead)
+			c.abort(n, w, unserved(w, reasonExpiredWaitHead))
 		}
 	case ServerSyn:
 		c.expireServerSyn(n, w, out)
@@ -175,7 +175,7 @@ func (c *Core) expireServerSyn(n uint32, w *page, out *Output) {
 		return
 	}
 	c.serverFailed(w)
-	c.resetServer(w, w[regs.PageAIsn]+1, out)
+	c.resetServer(w, 0, w[regs.PageAIsn]+1, out)
 	c.resetClient(w, out)
 	c.abort(n, w, reason)
 }
@@ -202,11 +202,17 @@ func (c *Core) resetBoth(w *page, out *Output) {
 	c.resetArmedServer(w, out)
 }
 
-// resetArmedServer sends the server the RST that it takes for exact: from the highest byte it can have.
+// resetArmedServer sends every server that a leg is armed for the RST that it takes for exact: from the highest byte it
+// can have.
 func (c *Core) resetArmedServer(w *page, out *Output) {
-	seq := w[regs.PageASeqClient]
-	if w[regs.PageControl]&regs.PageControlHeldMask != 0 {
-		seq = w[regs.PageAAckServer]
+	for leg := inForce(w[regs.PageControl]); leg >= 0; leg -= legWords {
+		if w[regs.PageAScale+leg]&regs.PageAScaleArmedMask == 0 {
+			continue
+		}
+		seq := w[regs.PageASeqClient+leg]
+		if w[regs.PageControl]&regs.PageControlHeldMask != 0 {
+			seq = w[regs.PageAAckServer+leg]
+		}
+		c.resetServer(w, leg, seq+w[regs.PageADeltaClient+leg], out)
 	}
-	c.resetServer(w, seq+w[regs.PageADeltaClient], out)
 }

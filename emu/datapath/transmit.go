@@ -130,9 +130,9 @@ func (c *Core) vip(i uint32) address {
 	return address(entry(c.m.Vip, i, vipWords)[regs.AddressAddress:])
 }
 
-// serverRoute leads to the page's server. It returns false where the next hop is not known.
-func (c *Core) serverRoute(w *page, r *route) bool {
-	s := c.server(regs.PageAIndexServer(w[regs.PageAIndex]))
+// serverRoute leads to the server of a leg. It returns false where the next hop is not known.
+func (c *Core) serverRoute(w *page, leg int, r *route) bool {
+	s := c.server(regs.PageAIndexServer(w[regs.PageAIndex+leg]))
 	hop := c.hop(s)
 	if hop == nil || regs.NextHopControlResolved(hop[regs.NextHopControl]) == 0 {
 		c.count(regs.ConnectionDropNextHop)
@@ -144,7 +144,7 @@ func (c *Core) serverRoute(w *page, r *route) bool {
 		dstLo: hop[regs.NextHopMacLo], dstHi: regs.NextHopMacHiAddress(hop[regs.NextHopMacHi]),
 		vlan: regs.NextHopControlVlan(h), tagged: regs.NextHopControlTagged(h) != 0,
 		port: regs.NextHopControlPort(h), kind: uint8(regs.PageControlKind(w[regs.PageControl])),
-		sport: regs.PageALocalPort(w[regs.PageALocal]), dport: regs.ServerControlPort(s[regs.ServerControl]),
+		sport: regs.PageALocalPort(w[regs.PageALocal+leg]), dport: regs.ServerControlPort(s[regs.ServerControl]),
 	}
 	r.srcLo, r.srcHi = c.mac(r.port)
 	r.mtu = c.mtu(r.port)
@@ -220,17 +220,17 @@ func (c *Core) resetClient(w *page, out *Output) {
 	var r route
 	c.clientRoute(w, &r)
 	s := segment{seq: w[regs.PageIsn] + 1, ack: c.expected(w), flags: flagRST | flagACK}
-	if w[regs.PageAScale]&regs.PageAScaleArmedMask != 0 {
-		s.seq, s.ack = w[regs.PageASeqServer], w[regs.PageASeqClient]
+	if leg := inForce(w[regs.PageControl]); w[regs.PageAScale+leg]&regs.PageAScaleArmedMask != 0 {
+		s.seq, s.ack = w[regs.PageASeqServer+leg], w[regs.PageASeqClient+leg]
 	}
 	c.count(regs.TransmitRst + clientEnd)
 	c.make(&r, &s, nil, out)
 }
 
-// resetServer sends the server a RST with the given sequence number.
-func (c *Core) resetServer(w *page, seq uint32, out *Output) {
+// resetServer sends the server of a leg a RST with the given sequence number.
+func (c *Core) resetServer(w *page, leg int, seq uint32, out *Output) {
 	var r route
-	if !c.serverRoute(w, &r) {
+	if !c.serverRoute(w, leg, &r) {
 		return
 	}
 	s := segment{seq: seq, flags: flagRST}
@@ -242,7 +242,7 @@ func (c *Core) resetServer(w *page, seq uint32, out *Output) {
 // client's own values.
 func (c *Core) sendServerSyn(w *page, out *Output) {
 	var r route
-	if !c.serverRoute(w, &r) {
+	if !c.serverRoute(w, 0, &r) {
 		return
 	}
 	link, opts := w[regs.PageClientLink], w[regs.PageOptions]
@@ -279,24 +279,24 @@ func mssFor(mtu uint32, kind uint8) uint32 {
 }
 
 // toServerSegment fills in what every segment to an armed server has in common.
-func (c *Core) toServerSegment(w *page, s *segment) {
-	scale := w[regs.PageAScale]
-	s.ack = w[regs.PageAAckClient] - w[regs.PageADeltaServer]
-	s.window = shiftWindow(regs.PageAWindowClient(w[regs.PageAWindow]), int32(regs.PageAScaleClient(scale)<<27)>>27)
+func (c *Core) toServerSegment(w *page, leg int, s *segment) {
+	scale := w[regs.PageAScale+leg]
+	s.ack = w[regs.PageAAckClient+leg] - w[regs.PageADeltaServer+leg]
+	s.window = shiftWindow(regs.PageAWindowClient(w[regs.PageAWindow+leg]), int32(regs.PageAScaleClient(scale)<<27)>>27)
 	s.flags |= flagACK
 	if scale&regs.PageAScaleTimestampsMask != 0 {
-		s.addTimestamps(w[regs.PageClientTimestamp]+w[regs.PageATimestampClient], w[regs.PageTimestampBase]+w[regs.PageOpened]-w[regs.PageATimestampServer])
+		s.addTimestamps(w[regs.PageClientTimestamp]+w[regs.PageATimestampClient+leg], w[regs.PageTimestampBase]+w[regs.PageOpened]-w[regs.PageATimestampServer+leg])
 	}
 }
 
-// ackServer sends the server an ACK without payload.
-func (c *Core) ackServer(w *page, out *Output) {
+// ackServer sends the server of a leg an ACK without payload.
+func (c *Core) ackServer(w *page, leg int, out *Output) {
 	var r route
-	if !c.serverRoute(w, &r) {
+	if !c.serverRoute(w, leg, &r) {
 		return
 	}
-	s := segment{seq: w[regs.PageASeqClient] + w[regs.PageADeltaClient]}
-	c.toServerSegment(w, &s)
+	s := segment{seq: w[regs.PageASeqClient+leg] + w[regs.PageADeltaClient+leg]}
+	c.toServerSegment(w, leg, &s)
 	c.count(regs.TransmitAck + serverEnd)
 	c.make(&r, &s, nil, out)
 }
@@ -305,7 +305,7 @@ func (c *Core) ackServer(w *page, out *Output) {
 // window, but at least a number of bytes: one probes a closed window. A held FIN goes with the last byte.
 func (c *Core) sendHeld(w *page, least uint32, out *Output) {
 	var r route
-	if !c.serverRoute(w, &r) {
+	if !c.serverRoute(w, 0, &r) {
 		return
 	}
 	scale := w[regs.PageAScale]
@@ -323,7 +323,7 @@ func (c *Core) sendHeld(w *page, least uint32, out *Output) {
 	head := c.head(w)
 	for sent < total && sent < limit {
 		s := segment{seq: w[regs.PageAIsn] + 1 + sent}
-		c.toServerSegment(w, &s)
+		c.toServerSegment(w, 0, &s)
 		n := min(mss, stored-min(sent, stored), limit-sent)
 		payload := head[min(sent, stored):][:n]
 		sent += n

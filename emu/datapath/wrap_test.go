@@ -26,7 +26,6 @@ func (b *bench) ownISN(c *conn, index int, want uint32) {
 // in the handshake, the request, the held bytes, the response, SACK blocks, the FINs.
 func TestWrap(t *testing.T) {
 	borders := []uint32{1 << 31, 0}
-	behind := []uint32{0, 1, 2, 20, 53, 54, 60, 75, 95, 110}
 	for i, w := range []world{world4, world6} {
 		b := newBench(t, smallGeometry())
 		promise := regs.ServiceEntry{PromiseMssIpv4: 1000, PromiseMssIpv6: 1000, PromiseSack: 1, PromiseTimestamps: 1}
@@ -34,7 +33,7 @@ func TestWrap(t *testing.T) {
 		b.now = time.Second
 		opts := []layers.TCPOption{optMSS(1000), optSACK, optTS(0xfffffff0, 0)}
 		for _, border := range borders {
-			for _, back := range behind {
+			for back := range uint32(130) { // bytes of a life before the border
 				for which := range 4 {
 					b.ports++
 					c := &conn{b: b, w: w, port: 40000 + b.ports, cseq: 12345, sseq: 54321, opts: opts, sopts: opts}
@@ -84,6 +83,25 @@ func (c *conn) wholeLife(t *testing.T, own uint32) {
 	if out := b.push(1, c.server(flagACK, "")); len(out[0])+len(out[1]) != 0 {
 		t.Fatalf("acknowledgement below H draws %v", out)
 	}
+	// Below H the client is answered by us; from H on it is the server's to answer.
+	again := *c
+	again.cseq -= 9
+	if s := one(t, b.push(0, again.client(flagACK, request[len(request)-9:]))[0]); s.seq != own+1 || s.ack != c.cseq {
+		t.Fatalf("bytes below H draw %v", s)
+	}
+	again = *c
+	again.cseq -= 9
+	if out := b.push(0, again.client(flagACK, request[len(request)-9:]+"more")); len(out[0])+len(out[1]) != 0 {
+		t.Fatalf("bytes across H draw %v", out)
+	}
+	held := c.cseq
+	if s := one(t, b.push(0, c.client(flagACK, "more"))[1]); s.seq != held {
+		t.Fatalf("bytes above H: %v", s)
+	}
+	if s := one(t, b.push(1, c.server(flagACK, "early"))[0]); s.seq != c.cack || s.ack != held {
+		t.Fatalf("data before H is reached: %v, want ack %#x", s, held)
+	}
+	c.cack += 5
 	c.sack = c.cseq
 	c.response(t, "HTTP/1.1 200 OK\r\n")
 	for range 2 {
@@ -95,14 +113,32 @@ func (c *conn) wholeLife(t *testing.T, own uint32) {
 	if s := one(t, b.push(1, c.server(flagACK|flagFIN, "the end"))[0]); s.seq != seq || s.ack != ack || s.flags&flagFIN == 0 {
 		t.Fatalf("server's FIN: %v", s)
 	}
-	c.cack += 8
+	c.cack += 7 // all but the FIN
 	seq = c.cseq
-	if s := one(t, b.push(0, c.client(flagACK|flagFIN, ""))[1]); s.seq != seq || s.ack != c.sseq {
+	if s := one(t, b.push(0, c.client(flagACK|flagFIN, "bye"))[1]); s.seq != seq || s.ack != c.sseq-1 {
 		t.Fatalf("client's FIN: %v", s)
 	}
-	c.sack++
-	if s := one(t, b.push(1, c.server(flagACK, ""))[0]); s.ack != c.cseq {
-		t.Fatalf("last ACK: %v", s)
+	server := func(n uint32) {
+		c.sack += n
+		if s := one(t, b.push(1, c.server(flagACK, ""))[0]); s.ack != c.sack {
+			t.Fatalf("server's last ACK: %v, want ack %#x", s, c.sack)
+		}
+	}
+	client := func(n uint32) {
+		c.cack += n
+		if s := one(t, b.push(0, c.client(flagACK, ""))[1]); s.ack != c.sseq {
+			t.Fatalf("client's last ACK: %v", s)
+		}
+	}
+	last := []func(){func() { server(3) }, func() { server(1) }, func() { client(1) }} // what it said, then the FINs
+	if c.port%2 == 0 {
+		last[0], last[1], last[2] = last[2], last[0], last[1]
+	}
+	for _, ack := range last {
+		if got := b.state(c); got != Closing {
+			t.Fatalf("state before both FINs are acknowledged: %d", got)
+		}
+		ack()
 	}
 	if got := b.state(c); got != Quarantine {
 		t.Fatalf("state after both FINs: %d", got)

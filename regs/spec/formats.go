@@ -55,7 +55,7 @@ func page() Format {
 			w(set+"_server_isn", at+12, "", "a1: the server's initial sequence number."),
 			w(set+"_isn", at+13, "", "Our initial sequence number toward the server."),
 			w(set+"_rto", at+14, "ticks", "Retransmission state of held bytes.", f("interval", 0, 16, "Time-out in force."), f("sent", 16, 16, "Bytes of the head buffer sent so far.")),
-			w(set+"_window", at+15, "bytes", "Last window fields seen, unscaled.", f("client", 0, 16, "From the client."), f("server", 16, 16, "From the server.")),
+			w(set+"_window", at+15, "bytes", "Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes.", f("client", 0, 16, "From the client."), f("server", 16, 16, "From the server.")),
 		}
 	}
 	words := []Word{
@@ -63,13 +63,13 @@ func page() Format {
 			f("valid", 0, 1, "The page is in use."), state(1, "State of the connection."), kind(4),
 			f("held", 7, 1, "Bytes below the held boundary are ours to deliver."), f("deadline", 8, 1, "The deadline word counts."), f("leg_b", 9, 1, "Leg set B is in use."),
 			f("port", 10, 1, "Port the client is behind."), f("waiting_host", 11, 1, "The host decides about this connection."), f("head", 12, 1, "A head buffer is taken."),
-			f("server_port", 13, 1, "Port the server is behind."),
+			f("server_port", 13, 1, "Port the server is behind."), f("host_reason", 14, 4, "Why the host decides: exception.reason."),
 			f("generation", 20, 12, "Counts the uses of the page.")),
 		w("ports", 1, "", "Ports the client knows.", f("client", 0, 16, "The client's."), f("vip", 16, 16, "The VIP's.")),
 		w("index", 2, "", "Stable indexes.", f("vip", 0, 16, "VIP index."), f("service", 16, 16, "Service index.")),
 		w("client_link", 3, "", "Client leg: link and options.", f("vlan", 0, 12, "VLAN id."), f("tagged", 12, 1, "Frames carry a tag."),
 			f("fin_client", 16, 1, "FIN from the client seen."), f("fin_server", 17, 1, "FIN from the server seen."), f("fin_client_acked", 18, 1, "The server acknowledged it."), f("fin_server_acked", 19, 1, "The client acknowledged it."),
-			f("sack", 20, 1, "SACK promised to the client."), f("timestamps", 21, 1, "Timestamps promised to the client."), f("wscale", 22, 1, "Window scale promised to the client.")),
+			f("sack", 20, 1, "SACK promised to the client."), f("timestamps", 21, 1, "Timestamps promised to the client."), f("wscale", 22, 1, "Window scale promised to the client."), f("client_wscale", 24, 4, "Shift of the client's window fields.")),
 		w("client_mac_lo", 4, "", "MAC address the client's SYN came from: replies go back the same way."),
 		w("client_mac_hi", 5, "", "Upper bits.", f("address", 0, 16, "Bits 32–47."), f("mss", 16, 16, "MSS promised to the client.")),
 		w("last_seen", 6, "ticks", "Timer mark: tick of the last packet."),
@@ -267,7 +267,7 @@ func exceptionDescriptor() Format {
 func eventDescriptor() Format {
 	return Format{Name: "event", Bytes: 64, Doc: "Something happened to a connection.", Words: descriptor(
 		enum("type", 1, 7, "Kind of event.", "none", "opened", "spliced", "closed"),
-		w("reason", 7, "", "How it ended.", enum("reason", 0, 8, "Reason.", "none", "fin", "rst", "reused", "host", "expired_syn_rcvd", "expired_wait_head", "expired_server_syn", "expired_idle", "expired_closing",
+		w("reason", 7, "", "How it ended.", enum("reason", 0, 8, "Reason.", "none", "fin", "rst", "host", "expired_syn_rcvd", "expired_wait_head", "expired_server_syn", "expired_idle", "expired_closing",
 			"abort_syn_ack", "abort_server_syn", "abort_held", "abort_refused", "abort_profile", "abort_key_exists", "abort_client_gone", "abort_no_server", "no_cam_place")),
 		w("index", 8, "", "Indexes.", f("service", 0, 16, "Service index."), f("server", 16, 16, "Server index.")),
 		w("rule", 9, "", "Rule that matched, plus one; zero: the default."),

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 
 	"splicenic/driver"
@@ -32,6 +33,12 @@ type failure struct {
 // errUsage is the error of a request that cannot be understood.
 var errUsage = errors.New("bad request")
 
+// errTooLarge is the error of a body that is longer than any request needs.
+var errTooLarge = errors.New("request body too large")
+
+// errSlow is the error of a body that does not arrive.
+var errSlow = errors.New("request body did not arrive in time")
+
 // errNoRuntime is the error of what only a runtime knows.
 var errNoRuntime = errors.New("no runtime drives this card")
 
@@ -43,6 +50,9 @@ var kinds = []struct {
 	do     string
 }{
 	{errUsage, http.StatusBadRequest, 2, "correct the request"},
+	{view.ErrUsage, http.StatusUnprocessableEntity, 2, "correct the request"},
+	{errTooLarge, http.StatusRequestEntityTooLarge, 2, fmt.Sprintf("send less: a configuration file has at most %d bytes", config.MaxBytes)},
+	{errSlow, http.StatusRequestTimeout, 2, "send the whole body"},
 	{errNoRuntime, http.StatusServiceUnavailable, 1, "start one: splicectl run -c FILE"},
 	{view.ErrNotFound, http.StatusNotFound, 1, "list what there is"},
 	{view.ErrRefused, http.StatusConflict, 6, "see the register's access kind: splicectl reg list"},
@@ -64,6 +74,9 @@ func explain(what, where string, err error) (status int, f failure) {
 	for _, k := range kinds {
 		if errors.Is(err, k.is) {
 			f.Error.Do, f.Error.Exit = k.do, k.exit
+			if refused, ok := errors.AsType[*view.RefusedError](err); ok {
+				f.Error.Do = refused.Do
+			}
 			return k.status, f
 		}
 	}

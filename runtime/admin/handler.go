@@ -1,13 +1,19 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"os"
+	"path"
 	"runtime/debug"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"splicenic/driver"
@@ -92,17 +98,20 @@ func Handler(src Source, rt *daemon.Daemon) http.Handler {
 // jsonErrors answers what mux has no endpoint for.
 func jsonErrors(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, pattern := mux.Handler(r); pattern != "" {
+		// The mux would lead a path that is not clean elsewhere, with a page that is no JSON.
+		clean := path.Clean(r.URL.EscapedPath()) == r.URL.EscapedPath()
+		if _, pattern := mux.Handler(r); pattern != "" && clean {
 			mux.ServeHTTP(w, r)
 			return
 		}
 		// Ask the mux which error it is, without its text.
 		probe := &statusOnly{header: http.Header{}}
 		mux.ServeHTTP(probe, r)
-		for _, k := range []string{"Allow", "Location"} {
-			if v := probe.header.Get(k); v != "" {
-				w.Header().Set(k, v)
-			}
+		if probe.status < http.StatusBadRequest {
+			probe.status = http.StatusNotFound
+		}
+		if v := probe.header.Get("Allow"); v != "" {
+			w.Header().Set("Allow", v)
 		}
 		write(w, probe.status, failure{Error: Error{What: r.Method + " " + r.URL.Path, Where: r.URL.Path, Why: http.StatusText(probe.status), Do: "use a path and method of /v1", Exit: 2}})
 	})
@@ -141,10 +150,22 @@ func viewing[T any](s *server, f func(v *view.View) (T, error)) (any, error) {
 func body(r *http.Request, v any) error {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return fmt.Errorf("%w: %v", errUsage, err)
+	err := d.Decode(v)
+	if err == nil {
+		if _, more := d.Token(); !errors.Is(more, io.EOF) {
+			err = fmt.Errorf("something follows the JSON document: %w", cmp.Or(more, errors.New("more of it")))
+		}
 	}
-	return nil
+	var large *http.MaxBytesError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &large):
+		return fmt.Errorf("%w: it may have %d bytes", errTooLarge, large.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("%w: %v", errSlow, bodyTimeout)
+	}
+	return fmt.Errorf("%w: %v", errUsage, err)
 }
 
 // number reads a number from the query; absent is zero.
@@ -172,7 +193,17 @@ type Status struct {
 	Config        *StatusConfig  `json:"config"`
 	LastReload    *daemon.Reload `json:"last_reload"`
 	TableErrors   uint64         `json:"table_errors"`
+	StateErrors   uint64         `json:"state_errors"`
+	Attached      string         `json:"attached"`   // reset, adopted or continued
+	Accepting     bool           `json:"accepting"`  // the card takes connections
+	Unresolved    int            `json:"unresolved"` // next hops, when it began to
+	Exceptions    Exceptions     `json:"exceptions"`
 	Warnings      []string       `json:"warnings"`
+}
+
+// Exceptions is what became of the frames for the host.
+type Exceptions struct {
+	Lost uint64 `json:"lost"` // gaps in their sequence numbers
 }
 
 // StatusConfig sums the configuration in force up.
@@ -189,7 +220,11 @@ func (s *server) status(*http.Request) (any, error) {
 		return nil, errNoRuntime
 	}
 	d := s.rt.Status()
-	st := Status{Version: version(), PID: os.Getpid(), Started: d.Started, UptimeSeconds: int64(time.Since(s.started).Seconds()), LastReload: d.LastReload, TableErrors: d.TableErrors, Warnings: []string{}}
+	st := Status{
+		Version: version(), PID: os.Getpid(), Started: d.Started, UptimeSeconds: int64(time.Since(s.started).Seconds()), LastReload: d.LastReload,
+		TableErrors: d.TableErrors, StateErrors: d.StateErrors, Attached: d.Attached, Accepting: d.Accepting, Unresolved: d.Unresolved,
+		Exceptions: Exceptions{Lost: d.LostExceptions}, Warnings: []string{},
+	}
 	err := s.src.View(func(v *view.View) error {
 		info := v.Card.Device().Info()
 		st.Name, st.Body = info.Name, info.Body
@@ -333,7 +368,10 @@ func (s *server) setRegister(r *http.Request) (any, error) {
 			return nil, fmt.Errorf("%w: %v", errUsage, err)
 		}
 	}
-	return viewing(s, func(v *view.View) (view.Register, error) { return v.SetRegister(st.Name, value) })
+	return viewing(s, func(v *view.View) (view.Register, error) {
+		v.Driven = s.rt != nil
+		return v.SetRegister(st.Name, value)
+	})
 }
 
 // defaultLimit is how many CAM entries are listed unless more are asked for.
@@ -423,7 +461,42 @@ func (s *server) connections(r *http.Request) (any, error) {
 		return nil, err
 	}
 	f := view.Filter{Service: r.FormValue("service"), State: r.FormValue("state"), Limit: int(limit)}
-	return viewing(s, func(v *view.View) ([]view.Connection, error) { return v.Connections(r.Context(), f) })
+	if err := known("state", f.State, view.States()); err != nil {
+		return nil, err
+	}
+	return viewing(s, func(v *view.View) ([]view.Connection, error) {
+		if _, err := strconv.ParseUint(f.Service, 10, 16); err != nil { // no index
+			if err := known("service", f.Service, v.Services()); err != nil {
+				return nil, err
+			}
+		}
+		return v.Connections(r.Context(), f)
+	})
+}
+
+// maxChoices is how many words an error lists.
+const maxChoices = 20
+
+// known refuses a word that is none of the choices; no word is one.
+func known(what, word string, choices []string) error {
+	if word == "" || slices.Contains(choices, word) {
+		return nil
+	}
+	near := config.Near(word, choices)
+	if near != "" {
+		near = fmt.Sprintf("; did you mean %q?", near)
+	}
+	if len(word) > 64 {
+		word = word[:61] + "..."
+	}
+	there := "there are " + strings.Join(choices[:min(len(choices), maxChoices)], ", ")
+	switch {
+	case len(choices) == 0:
+		there = "there are indexes only"
+	case len(choices) > maxChoices:
+		there += fmt.Sprintf(" and %d more", len(choices)-maxChoices)
+	}
+	return fmt.Errorf("there is no %s %q, %s%s: %w", what, word, there, near, view.ErrUsage)
 }
 
 func (s *server) connection(r *http.Request) (any, error) {

@@ -13,6 +13,7 @@ import (
 
 	"splicenic/driver"
 	"splicenic/driver/device"
+	"splicenic/driver/vfiouser/vfiousertest"
 	"splicenic/emu"
 	"splicenic/emu/port"
 	"splicenic/runtime/admin"
@@ -43,7 +44,7 @@ func open(t *testing.T) *driver.Card {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev := device.Local(card, device.LocalConfig{})
+	dev := vfiousertest.Join(t, card)
 	now := time.Duration(0)
 	c, err := driver.Open(context.Background(), dev, driver.Config{Random: rand.NewChaCha8([32]byte{}), Pump: func() { now += time.Millisecond; card.Step(now) }})
 	if err != nil {
@@ -111,6 +112,7 @@ func TestEndpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := admin.Handler(d, d)
+	now := time.Duration(0)
 	type is map[string]any
 	for _, tt := range []struct {
 		method, path, body string
@@ -130,8 +132,8 @@ func TestEndpoints(t *testing.T) {
 		{"POST", "/v1/config/apply", file(t, good+"seed: 9\n"), 409, is{"error.exit": 6.0}},
 		{"POST", "/v1/config/diff", file(t, strings.Replace(good, "weight: 3", "weight: 4", 1)), 200, is{"changes.0.kind": "server", "changes.0.from": "weight 3", "changes.0.to": "weight 4", "changes.1": nil}},
 		{"GET", "/v1/config", "", 200, is{"file": "x.yaml", "text": good}},
-		{"GET", "/v1/status", "", 200, is{"body": "emu", "generation": 1.0, "config.servers": 3.0, "last_reload.ok": false}},
-		{"GET", "/v1/card", "", 200, is{"body": "emu", "magic": "0x434c5053", "blocks.0.name": "directory", "geometry.pages": 256.0, "ports.1.name": "server"}},
+		{"GET", "/v1/status", "", 200, is{"body": c.Device().Info().Body, "generation": 1.0, "config.servers": 3.0, "last_reload.ok": false, "attached": "reset", "accepting": true, "unresolved": 3.0, "exceptions.lost": 0.0, "state_errors": 0.0}},
+		{"GET", "/v1/card", "", 200, is{"body": c.Device().Info().Body, "magic": "0x434c5053", "blocks.0.name": "directory", "geometry.pages": 256.0, "ports.1.name": "server"}},
 		{"GET", "/v1/ports", "", 200, is{"0.name": "client", "0.enabled": true, "0.link": true, "0.mtu": 1500.0, "0.addresses.0": "198.18.0.1/24", "0.gateways.0": "198.18.0.254", "1.forward": "routed", "1.counters.rx_frames": 0.0}},
 		{"GET", "/v1/registers?name=amu.free&name=timer.idle", "", 200, is{"0.name": "amu.free", "0.value": 256.0, "0.access": "ro", "1.value": 7440000.0, "1.fields.0.name": "ticks"}},
 		{"GET", "/v1/registers?name=amu.control.enable", "", 200, is{"0.value": 1.0, "0.name": "amu.control.enable"}},
@@ -143,7 +145,21 @@ func TestEndpoints(t *testing.T) {
 		{"PUT", "/v1/registers", `{"name": "amu.free", "value": 1}`, 409, is{"error.exit": 6.0}},
 		{"PUT", "/v1/registers", `{"name": "timer.idle", "value": 4294967295}`, 409, is{"error.exit": 6.0}},
 		{"PUT", "/v1/registers", `{"name": "hostif.cause", "value": 0}`, 409, is{"error.exit": 6.0}},
-		{"PUT", "/v1/registers", `{"name": "timer.idle", "value": "soon"}`, 409, is{"error.exit": 6.0}},
+		{"PUT", "/v1/registers", `{"name": "timer.idle", "value": "soon"}`, 422, is{"error.exit": 2.0, "error.why": `value "soon" of timer.idle is no number: write it in decimal, or in hexadecimal after 0x: wrong usage`}},
+		{"PUT", "/v1/registers", `{"name": "timer.idle", "value": -1}`, 422, is{"error.exit": 2.0}},
+		{"PUT", "/v1/registers", `{"name": "timer.idle", "value": null}`, 422, is{"error.exit": 2.0}},
+		{"PUT", "/v1/registers", `{"name": "timer.idle", "value": "0x"}`, 422, is{"error.exit": 2.0}},
+		{"PUT", "/v1/registers", `{"name": "timer.idle", "value": "0010"}`, 200, is{"value": 10.0}},
+		{"PUT", "/v1/registers", `{"name": "timer.idle", "value": 99999999999999999999}`, 409, is{"error.exit": 6.0}},
+		{"PUT", "/v1/registers", `{"name": "configuration.flash_command.operation", "value": "melt"}`, 422, is{"error.exit": 2.0}},
+		{"PUT", "/v1/registers", `{"name": "timer.idle", "value": 5000} x`, 400, is{"error.exit": 2.0}},
+		{"PUT", "/v1/registers", `{"name": "timer.idle", "value": 5000}{}`, 400, is{"error.exit": 2.0}},
+		{"PUT", "/v1/registers", `{"name": "timer.idle", "value": 5000}` + " \n", 200, is{"value": 5000.0}},
+		{"PUT", "/v1/registers", `{"name": "control.reset", "value": 1}`, 409, is{"error.exit": 6.0, "error.do": "splicectl card reset brings the card up anew and writes the configuration again"}},
+		{"PUT", "/v1/registers", `{"name": "control.scratch", "value": 9}`, 200, is{"value": 9.0}},
+		{"PUT", "/v1/registers", `{"name": "ring.event.consumer", "value": 0}`, 409, is{"error.exit": 6.0}},
+		{"PUT", "/v1/registers", `{"name": "amu.control.enable", "value": 0}`, 409, is{"error.exit": 6.0}},
+		{"POST", "/v1/config/check", `"` + strings.Repeat("x", 9<<20) + `"`, 413, is{"error.exit": 2.0, "error.why": "request body too large: it may have 8392704 bytes"}},
 		{"PUT", "/v1/registers", `{"name": "x", "value": 1}`, 404, is{"error.exit": 1.0}},
 		{"GET", "/v1/cam/client", "", 200, is{"0": nil}},
 		{"GET", "/v1/cam/left", "", 404, is{"error.exit": 1.0}},
@@ -155,8 +171,11 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/v1/pages/7", "", 200, is{"n": 7.0, "l": "0x700", "state": "free", "fields.control.state": nil, "head": nil}},
 		{"GET", "/v1/pages/256", "", 404, is{"error.exit": 1.0}},
 		{"GET", "/v1/pages/x", "", 400, is{"error.exit": 2.0}},
-		{"GET", "/v1/rules", "", 200, is{"0.host": "img.example", "0.path": "/photos/*", "0.match": "prefix", "0.group": "static", "0.index": 0.0, "1.path": "/health", "1.match": "exact", "2.match": "default", "2.group": "app", "2.index": nil, "3": nil}},
+		{"GET", "/v1/rules", "", 200, is{"0.host": "img.example", "0.path": "/photos/*", "0.match": "prefix", "0.group": "static", "0.index": 0.0, "1.path": "/health", "1.match": "exact", "1.hits": 0.0, "2.match": "default", "2.group": "app", "2.index": nil, "2.hits": nil, "3": nil}},
 		{"GET", "/v1/connections", "", 200, is{"0": nil}},
+		{"GET", "/v1/connections?state=spliced&service=web", "", 200, is{"0": nil}},
+		{"GET", "/v1/connections?state=splced", "", 422, is{"error.exit": 2.0, "error.why": `there is no state "splced", there are free, syn_rcvd, wait_head, server_syn, spliced, closing, quarantine, stateless; did you mean "spliced"?: wrong usage`}},
+		{"GET", "/v1/connections?service=wbe", "", 422, is{"error.exit": 2.0, "error.why": `there is no service "wbe", there are web; did you mean "web"?: wrong usage`}},
 		{"GET", "/v1/connections/3", "", 404, is{"error.exit": 1.0}},
 		{"GET", "/v1/connections/3.9", "", 404, is{"error.exit": 1.0}},
 		{"GET", "/v1/connections/x", "", 404, is{"error.exit": 1.0}},
@@ -170,8 +189,20 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/v1/nothing", "", 404, is{"error.exit": 2.0}},
 		{"DELETE", "/v1/rules", "", 405, is{"error.exit": 2.0}},
 		{"GET", "/", "", 404, is{"error.exit": 2.0}},
+		{"GET", "/v1//status", "", 404, is{"error.exit": 2.0}},
+		{"POST", "/v1/./config//apply", "", 404, is{"error.exit": 2.0}},
+		{"GET", "//", "", 404, is{"error.exit": 2.0}},
+		{"GET", "/v1/../v1/status", "", 404, is{"error.exit": 2.0}},
 	} {
 		status, v := ask(t, h, tt.method, tt.path, tt.body)
+		if tt.method == "POST" { // the card opens without next hops, some time later
+			for range 2 {
+				now += 2 * time.Second
+				if err := d.Step(now); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
 		if status != tt.status {
 			t.Errorf("%s %s: status %d, want %d: %v", tt.method, tt.path, status, tt.status, v)
 			continue
@@ -204,6 +235,7 @@ func TestBareCard(t *testing.T) {
 	h := admin.Handler(admin.Bare(open(t)), nil)
 	for path, want := range map[string]int{
 		"/v1/card": 200, "/v1/ports": 200, "/v1/registers?name=amu": 200, "/v1/cam/client": 200, "/v1/pages/0": 200, "/v1/rules": 200, "/v1/connections": 200,
+		"/v1/connections?service=3": 200, "/v1/connections?service=web": 422, "/v1/connections?state=none": 422,
 		"/v1/groups": 200, "/v1/stats": 200, "/v1/status": 503, "/v1/config": 503, "/v1/neighbours": 503, "/v1/events": 503,
 	} {
 		if status, v := ask(t, h, "GET", path, ""); status != want {
@@ -213,6 +245,11 @@ func TestBareCard(t *testing.T) {
 	for path, want := range map[string]int{"/v1/config/check": 200, "/v1/config/diff": 200, "/v1/config/apply": 503} {
 		if status, v := ask(t, h, "POST", path, file(t, good)); status != want {
 			t.Errorf("POST %s: status %d, want %d: %v", path, status, want, v)
+		}
+	}
+	for _, body := range []string{`{"name": "amu.control.enable", "value": 0}`, `{"name": "ring.event.control", "value": 0}`, `{"name": "control.reset.host_interface", "value": 1}`} {
+		if status, v := ask(t, h, "PUT", "/v1/registers", body); status != 200 {
+			t.Errorf("store %s: status %d: %v", body, status, v)
 		}
 	}
 	if status, _ := ask(t, h, "POST", "/v1/card/reset", ""); status != 200 {

@@ -24,6 +24,12 @@ var ErrRunning = fmt.Errorf("a runtime is running: %w", device.ErrBusy)
 // ErrNotSocket is the error of a path at which something other than a socket lies. It is left alone.
 var ErrNotSocket = errors.New("is no socket and is left alone")
 
+// ErrTooLong is the error of a path that the kernel cannot give a socket.
+var ErrTooLong = fmt.Errorf("a socket's path has at most %d bytes", maxPath)
+
+// maxPath is what fits sun_path beside its final NUL (unix(7)).
+const maxPath = 107
+
 // DefaultSocket is where the runtime called name listens unless told otherwise.
 func DefaultSocket(name string) string {
 	dir := "/run"
@@ -47,6 +53,9 @@ type Listener struct {
 // long as the process lives, and only who has it removes a socket that nobody answers on. Nothing but a dead socket is
 // ever removed.
 func Listen(path string) (*Listener, error) {
+	if len(path) > maxPath {
+		return nil, fmt.Errorf("listen on %s: it has %d bytes: %w: name a shorter one", path, len(path), ErrTooLong)
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
@@ -147,7 +156,7 @@ type uidKey struct{}
 
 func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	s := &http.Server{
-		Handler: allow(h), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		Handler: allow(hurried(h, bodyTimeout)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if uid, err := peer(c); err == nil {
 				return context.WithValue(ctx, uidKey{}, uid)
@@ -176,6 +185,36 @@ func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 		return nil
 	}
 	return fmt.Errorf("serve requests: %w", err)
+}
+
+// bodyTimeout is how long the body of a request may take to arrive. The time its answer takes is not bounded by it.
+const bodyTimeout = 30 * time.Second
+
+// hurried gives up on a request whose body does not arrive in time.
+func hurried(h http.Handler, within time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != http.NoBody {
+			c := http.NewResponseController(w)
+			if c.SetReadDeadline(time.Now().Add(within)) == nil {
+				r.Body = &timed{r.Body, c}
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// timed is a body that is read against a deadline. Once it is there, nothing is hurried any more.
+type timed struct {
+	io.ReadCloser
+	c *http.ResponseController
+}
+
+func (t *timed) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		_ = t.c.SetReadDeadline(time.Time{}) // it could be set
+	}
+	return n, err
 }
 
 // allow lets root and our own user in.

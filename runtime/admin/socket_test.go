@@ -9,12 +9,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"splicenic/driver/device"
 )
@@ -192,6 +194,65 @@ func TestCaseF11(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLongPath: a path that no socket can have says so, and leaves nothing behind.
+func TestLongPath(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "sub", strings.Repeat("x", maxPath-len(dir)-4))
+	_, err := Listen(path)
+	if !errors.Is(err, ErrTooLong) || !strings.Contains(err.Error(), "it has 108 bytes: a socket's path has at most 107 bytes: name a shorter one") {
+		t.Errorf("error %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	l, err := Listen(path[:maxPath])
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+}
+
+// TestBodyTimeout: a body that does not arrive is not waited for; one that does leaves all the time there is.
+func TestBodyTimeout(t *testing.T) {
+	const within = 50 * time.Millisecond
+	slow := make(chan struct{})
+	h := Handler(nil, nil)
+	s := httptest.NewServer(hurried(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/slow" {
+			h.ServeHTTP(w, r)
+			return
+		}
+		io.Copy(io.Discard, r.Body)
+		select { // no deadline ends it
+		case <-r.Context().Done():
+			t.Error("the answer was given up on")
+		case <-time.After(3 * within):
+		}
+		close(slow)
+	}), within))
+	defer s.Close()
+	for _, tt := range []struct{ name, request, want string }{
+		{"cut off", "POST /v1/config/check HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"file\":", "HTTP/1.1 408 Request Timeout"},
+		{"not asked for", "GET /v1/status HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx", "HTTP/1.1 503 Service Unavailable"},
+		{"whole", "POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx", "HTTP/1.1 200 OK"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := net.Dial("tcp", s.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			io.WriteString(c, tt.request)
+			c.SetDeadline(time.Now().Add(20 * time.Second))
+			got, err := io.ReadAll(c)
+			if err != nil || !strings.HasPrefix(string(got), tt.want) {
+				t.Errorf("answer %q, %v", got, err)
+			}
+		})
+	}
+	<-slow
 }
 
 // answers checks that somebody still listens on a socket.

@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -46,9 +48,33 @@ func (k *checker) card() {
 	if wired && !two && !c.OneArmed {
 		k.problem(c.Server.At, "ports.server", "has addresses, but emu.server is not wired: wire it, or give all subnets to ports.client")
 	}
-	if two && c.Emu.Client.String() == c.Emu.Server.String() && c.Emu.Client.Kind != Memory {
-		k.problem(c.Emu.Server.At, "emu.server", "is wired to %s as emu.client is", c.Emu.Server)
+	if two {
+		k.wires(c.Emu.Client, c.Emu.Server)
 	}
+}
+
+// wires refuses two wires that would get into each other's way.
+func (k *checker) wires(client, server Wire) {
+	const key = "emu.server"
+	pcaps := client.Kind == Pcap && server.Kind == Pcap
+	same := func(a, b string) bool { return pcaps && sameFile(a, b) }
+	kernel := func(w Wire) bool { return w.Kind == Interface || w.Kind == TAP }
+	switch {
+	case same(client.Out, server.Out):
+		k.problem(server.At, key, "writes %s as emu.client at line %d does: give each wire a file of its own", server.Out, client.At.Line)
+	case same(client.Out, server.Name):
+		k.problem(server.At, key, "reads %s, which emu.client at line %d writes", server.Name, client.At.Line)
+	case same(client.Name, server.Out):
+		k.problem(server.At, key, "writes %s, which emu.client at line %d reads", server.Out, client.At.Line)
+	case kernel(client) && kernel(server) && client.Name == server.Name:
+		k.problem(server.At, key, "is wired to %s as emu.client is at line %d", server, client.At.Line)
+	}
+}
+
+// sameFile says whether two names lead to one file that both its users would change. What is no file on a disk stays.
+func sameFile(a, b string) bool {
+	a, b = filepath.Clean(a), filepath.Clean(b)
+	return a == b && a != os.DevNull
 }
 
 // portKey names a port as the file does.

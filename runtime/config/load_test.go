@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -132,6 +133,20 @@ groups:
     servers: [{address: 198.18.1.11:80}]
 `
 
+// nested is a mapping in a mapping in a mapping.
+func nested(depth int) string {
+	var b strings.Builder
+	for i := range depth {
+		fmt.Fprintf(&b, ":\n%*sc", 4+i, "")
+	}
+	return b.String()
+}
+
+// pcaps is small with two pcap wires, each on a line of its own.
+func pcaps(client, server string) string {
+	return strings.Replace(small, "emu: {client: eth1, server: eth2}", "emu:\n  client: \"pcap:"+client+"\"\n  server: \"pcap:"+server+"\"", 1)
+}
+
 func TestProblems(t *testing.T) {
 	replace := func(old, new string) string {
 		if !strings.Contains(small, old) {
@@ -163,14 +178,41 @@ func TestProblems(t *testing.T) {
 		{"merge key", small + "<<: {seed: 1}\n", "wants a word as key", ""},
 		{"syntax", small + "a: [1\n", "x.yaml:12:", ""},
 		{"two documents", small + "---\n" + small, "wants one document", ""},
-		{"empty", "", "wants one document", ""},
+		{"empty", "", "the file holds nothing: it wants ports, services and groups", ""},
+		{"only remarks", "# nothing yet\n\n", "the file holds nothing", ""},
+		{"only a mark", "---\n", "the file holds nothing", ""},
+		{"byte order mark", "\ufeff" + small, "", ""},
+		{"only a byte order mark", "\ufeff", "the file holds nothing", ""},
 		{"not a mapping", "- a\n", "wants a mapping", ""},
-		{"nul byte", "a: \x00", "is no text", ""},
-		{"deep", strings.Repeat("[", 40), "nests deeper", ""},
-		{"many keys", strings.Repeat("a: 1\n", 1001), "more than 1000 keys", ""},
+		{"nul byte", "a: 1\nb: \x00", "x.yaml:2:4: byte 0x00 is no text", ""},
+		{"control character", "a: \x7f", "byte 0x7f is no text", ""},
+		{"latin 1", "# \xe9\n", "x.yaml:1:3: byte 0xe9 is not UTF-8", ""},
+		{"utf-16", "\xff\xfea\x00", "byte 0xff is not UTF-8: save the file as UTF-8 text", ""},
+		{"too large", strings.Repeat("#", MaxBytes+1), "the file is larger than 4194304 bytes", ""},
+		{"deep", strings.Repeat("[", 40), "x.yaml:1:33: nests deeper than 32 levels", ""},
+		{"deep by indentation", strings.Repeat("- ", 40) + "x", "nests deeper than 32 levels", ""},
+		{"deep by keys", "a" + nested(40), "nests deeper than 32 levels", ""},
+		{"brackets in quotes", strings.Replace(small, "groups:", strings.Repeat("# [[[[[[[[[[\n", 40)+"groups:", 1), "", ""},
+		{"many keys", strings.Repeat("a: 1\n", 1001), "x.yaml:1001:2: is one of more than 1000 keys of one mapping", ""},
+		{"many keys below another", "x:\n" + strings.Repeat("  a: 1\n  # b\n", 1001), "more than 1000 keys", ""},
 		{"many keys in braces", "{" + strings.Repeat("a: 1, ", 1002) + "}", "more than 1000 keys", ""},
 		{"many lines, few keys", strings.Replace(small, "ports:", strings.Repeat("# a: 1\n\n", 2000)+"ports:", 1), "", ""},
-		{"dashes", strings.Repeat("- ", 40), "nests deeper", ""},
+		{"many lines in brackets", small + "    x: [\n" + strings.Repeat("{a: 1, b: 2},\n", 1500) + "]\n", "groups[0].x: unknown key", ""},
+		{"many lines in braces, few keys", small + "    x: [{\n" + strings.Repeat("a: 1,\nb: 2},\n{", 1500) + "}]\n", "groups[0].x: unknown key", ""},
+		{"many lines of text", small + "    x: |\n" + strings.Repeat("      a: 1\n", 1500), "groups[0].x: unknown key", ""},
+		{"many items", small + "x:\n" + strings.Repeat("- a: 1\n  b: 2\n", 1500), "x.yaml:12:1: x: unknown key", ""},
+		{"many nodes", strings.Repeat("- a: 1\n", 500_000), "x.yaml:166667:1: the file has more than 500000 nodes", ""},
+		{"many words", "[" + strings.Repeat("a,", 600_000) + "]", "more than 500000 nodes", ""},
+		{"many remarks", strings.Repeat("#\n", 600_000), "more than 500000 nodes", ""},
+		{"many brackets", strings.Repeat("]", 600_000), "more than 500000 nodes", ""},
+
+		{"octal", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: 010}"), "weight is 010; write it in plain decimal digits", ""},
+		{"hexadecimal", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: 0x3}"), "weight is 0x3; write it in plain decimal digits", ""},
+		{"binary", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: 0b1}"), "weight is 0b1; write it in plain decimal digits", ""},
+		{"underscore", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: 1_0}"), "weight is 1_0; write it in plain decimal digits", ""},
+		{"plus", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: +3}"), "+3", ""},
+		{"leading zeros", small + "seed: 0042\n", "seed is 0042; write it in plain decimal digits", ""},
+		{"fraction", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: 1.5}"), "got the number 1.5", ""},
 
 		{"mode later", replace("    default: app", "    default: app\n    mode: tun"), `mode "tun" is not supported yet`, ""},
 		{"mode wrong", replace("    default: app", "    default: app\n    mode: splce"), `"splce" is no mode`, "splice"},
@@ -181,6 +223,11 @@ func TestProblems(t *testing.T) {
 		{"header later", replace("    default: app", `    routes: [{header: {X: "1"}, to: app}]`), "routes[0].header: not supported yet", ""},
 		{"reply later", replace("default: app", "default: {reply: 404}"), "services[0].default.reply: not supported yet", ""},
 		{"wildcard later", replace("    default: app", `    routes: [{host: "*.example", to: app}]`), "wildcard is not supported yet", ""},
+		{"wildcard without quotes", replace("    default: app", `    routes: [{host: *.example, to: app}]`), "x.yaml:8:21: services[0].routes[0].host: host *.example would have to be quoted (\"*.example\")", ""},
+		{"wildcard without quotes in a block", replace("    default: app", "    routes:\n      - host: *.example\n        to: app"), "with a wildcard is not supported yet", ""},
+		{"asterisk alone", replace("    default: app", `    routes: [{host: *, to: app}]`), "begins with an asterisk has to be quoted", ""},
+		{"asterisk alone in a block", replace("    default: app", "    routes:\n      - host: *\n        to: app"), "begins with an asterisk has to be quoted", ""},
+		{"many anchors", strings.Repeat("&a ", 600_000), "more than 500000 nodes", ""},
 		{"method later", small + "    method: fullnat\n", `method "fullnat" is not supported yet`, ""},
 		{"method dr", small + "    method: dr\n", "a splice needs the replies through the card, and with dr they go past it", ""},
 		{"method tun", small + "    method: tun\n", "with tun they go past it unless the server returns them", ""},
@@ -227,8 +274,26 @@ func TestProblems(t *testing.T) {
 		{"card wrong", "card: fpga\n" + small, `"fpga" is no card`, ""},
 		{"pci address", "card: vfio:0000:3b:20.0\n" + small, "is no card", ""},
 		{"wire missing", replace("{client: eth1, server: eth2}", "{server: eth2}"), "client is missing", ""},
-		{"wire twice", replace("server: eth2", "server: eth1"), "is wired to eth1 as emu.client is", ""},
-		{"wire name", replace("server: eth2", "server: averylonginterfacename"), "is no name of an interface", ""},
+		{"wire twice", replace("server: eth2", "server: eth1"), "is wired to eth1 as emu.client is at line 1", ""},
+		{"wire twice as a tap", replace("server: eth2", "server: tap:eth1"), "is wired to tap:eth1 as emu.client is at line 1", ""},
+		{"wire name", replace("server: eth2", "server: averylonginterfacename"), "is no name of an interface: it has 1 to 15 bytes", ""},
+		{"wire name with NUL", replace("server: eth2", `server: "\u0000"`), "is no name of an interface", ""},
+		{"wire name with a break", replace("server: eth2", `server: "a\nb"`), "is no name of an interface", ""},
+		{"wire name with a space", replace("server: eth2", `server: "a\u00a0b"`), "is no name of an interface", ""},
+		{"wire name with a slash", replace("server: eth2", "server: a/b"), "is no name of an interface", ""},
+		{"wire name empty", replace("server: eth2", `server: ""`), "is no name of an interface", ""},
+		{"wire name with dots", replace("server: eth2", `server: ".."`), "is no name of an interface", ""},
+		{"wire name of 15 bytes", replace("server: eth2", "server: abcdefghijklmno"), "", ""},
+		{"tap with NUL", replace("server: eth2", `server: "tap:a\0"`), "is no name of an interface", ""},
+		{"tap with a colon", replace("server: eth2", `server: "tap:a:b"`), "is no name of an interface", ""},
+		{"tap without a name", replace("server: eth2", `server: "tap:"`), "is no name of an interface", ""},
+		{"pcap with NUL", replace("server: eth2", `server: "pcap:a\0,b"`), "holds a NUL byte, which no file name has", ""},
+		{"pcap of one file", replace("server: eth2", `server: "pcap:a,./a"`), "reads and writes one file", ""},
+		{"pcaps that write one file", pcaps("a,x", "b,./x"), "x.yaml:3:11: emu.server: writes ./x as emu.client at line 2 does: give each wire a file of its own", ""},
+		{"pcap that reads what the other writes", pcaps("a,x", "x,b"), "emu.server: reads x, which emu.client at line 2 writes", ""},
+		{"pcap that writes what the other reads", pcaps("a,x", "b,a"), "emu.server: writes a, which emu.client at line 2 reads", ""},
+		{"pcaps that write nothing", pcaps("a,/dev/null", "b,/dev/null"), "", ""},
+		{"pcaps that read one file", pcaps("a,x", "a,y"), "", ""},
 		{"wire kind", replace("server: eth2", "server: tpa:x"), "is no wire", "tap"},
 		{"wire pcap", replace("server: eth2", "server: pcap:x"), "pcap:IN,OUT", ""},
 		{"wire for nothing", replace("  server: {addresses: [198.18.1.1/24]}\n", ""), "emu.server: is wired, but ports.server has no addresses", ""},
@@ -248,6 +313,8 @@ func TestProblems(t *testing.T) {
 		{"profiles differ", small + "  - {name: b, servers: [{address: 198.18.1.11:80, profile: {sack: true}}]}\n", "has another profile at line 11", ""},
 		{"mss too small", replace("    default: app", "    default: app\n    mss: 100"), "mss is 100", ""},
 		{"socket relative", small + "socket: x.sock\n", "is no path of a socket", ""},
+		{"socket with NUL", small + "socket: \"/x\\0\"\n", "is no path of a socket", ""},
+		{"card with NUL", "card: \"vfio-user:/x\\0\"\n" + small, "is no card", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Load("x.yaml", []byte(tt.text))
@@ -411,8 +478,67 @@ func TestReadFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	if _, err := ReadFile(name); err == nil || !strings.Contains(err.Error(), "larger than") {
-		t.Errorf("large file: %v", err)
+	for _, name := range []string{name, "/dev/zero"} {
+		var p Problems
+		if _, err := ReadFile(name); !errors.As(err, &p) || !strings.Contains(err.Error(), "larger than") {
+			t.Errorf("large file %s: %v", name, err)
+		}
+	}
+}
+
+// TestManyRoutes: lists may be long, however they are written.
+func TestManyRoutes(t *testing.T) {
+	const n = 1500
+	for _, tt := range []struct{ name, before, route, after string }{
+		{"one a line", "    routes:\n", "      - {path: /%d, to: app}\n", ""},
+		{"three lines each", "    routes:\n", "      - path: /%d\n        to: app\n\n", ""},
+		{"in brackets, one a line", "    routes: [\n", "      {path: /%d, to: app},\n", "    ]\n"},
+		{"in brackets, not indented", "    routes: [\n", "{path: /%d,\nto: app},\n", "]\n"},
+		{"all on one line", "    routes: [", "{path: /%d, to: app}, ", "]\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var b strings.Builder
+			b.WriteString(tt.before)
+			for i := range n {
+				fmt.Fprintf(&b, tt.route, i)
+			}
+			b.WriteString(tt.after)
+			if c := load(t, strings.Replace(small, "    default: app\n", b.String(), 1)); len(c.Services[0].Routes) != n {
+				t.Errorf("%d routes, want %d", len(c.Services[0].Routes), n)
+			}
+		})
+	}
+}
+
+// TestMeasure counts as the tree does: each node once, be it written by indentation or in brackets.
+func TestMeasure(t *testing.T) {
+	for _, tt := range []struct {
+		name, text   string
+		nodes, marks int // exactly, and by the marks
+	}{
+		{"scalar", "a\n", 1, 1},
+		{"mapping", "a: 1\n", 3, 3},
+		{"mapping of two", "a: 1\nb: 2\n", 5, 5},
+		{"list", "- a\n- b\n", 3, 3},
+		{"list of mappings", "- a: 1\n- a: 1\n", 7, 7},
+		{"mapping of a list", "a:\n- 1\n- 2\nb: 3\n", 7, 7},
+		{"in braces", "{a: 1, b: 2}\n", 5, 5},
+		{"in brackets", "a: [{b: 1}, c]\n", 7, 7},
+		{"remark", "# {a: 1}\na: 1\n", 4, 4},
+		{"quotes", "a: '[1, 2]'\n", 3, 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m, c := meter{}, census{nodes: 1}
+			for _, tok := range lexer.Tokenize(tt.text) {
+				m.add(tok)
+			}
+			for row := range strings.Lines(tt.text) {
+				c.add([]byte(row))
+			}
+			if m.nodes != tt.nodes || c.nodes != tt.marks {
+				t.Errorf("%d nodes, about %d; want %d, about %d", m.nodes, c.nodes, tt.nodes, tt.marks)
+			}
+		})
 	}
 }
 
@@ -440,8 +566,8 @@ func TestDiff(t *testing.T) {
 
 func TestNear(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{{"sevices", "services"}, {"serviecs", "services"}, {"PORTS", "ports"}, {"x", ""}, {"absolutely", ""}, {strings.Repeat("services", 100), ""}} {
-		if got := near(tt.in, []string{"ports", "services", "groups", "seed"}); got != tt.want {
-			t.Errorf("near(%q) = %q, want %q", tt.in, got, tt.want)
+		if got := Near(tt.in, []string{"ports", "services", "groups", "seed"}); got != tt.want {
+			t.Errorf("Near(%q) = %q, want %q", tt.in, got, tt.want)
 		}
 	}
 }

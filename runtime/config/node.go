@@ -50,7 +50,7 @@ func (d *decoder) near(word string, candidates []string) string {
 	if len(d.problems) == maxProblems {
 		return ""
 	}
-	return near(word, candidates)
+	return Near(word, candidates)
 }
 
 // position is where a node begins.
@@ -215,12 +215,22 @@ func (d *decoder) number(v value, what string, lo, hi uint64) uint64 {
 		d.problem(v.at, v.key, "wants %s (%d to %d), got %s", what, lo, hi, describe(v.node))
 		return lo
 	}
-	n, err := strconv.ParseUint(v.node.GetToken().Value, 0, 64)
+	digits := v.node.GetToken().Value
+	if unsigned := strings.TrimPrefix(digits, "-"); !decimal(unsigned) {
+		d.problem(v.at, v.key, "%s is %s; write it in plain decimal digits, without a leading zero, sign, prefix or underscore", what, clip(digits))
+		return lo
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
 	if err != nil || n < lo || n > hi {
-		d.problem(v.at, v.key, "%s is %s; it may be %d to %d", what, clip(v.node.GetToken().Value), lo, hi)
+		d.problem(v.at, v.key, "%s is %s; it may be %d to %d", what, clip(digits), lo, hi)
 		return lo
 	}
 	return n
+}
+
+// decimal says whether a number is written in the one way that means the same to everybody.
+func decimal(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == "" && (s[0] != '0' || len(s) == 1)
 }
 
 func (d *decoder) boolean(v value) bool {

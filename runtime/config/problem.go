@@ -40,8 +40,8 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// near returns the candidate that word most likely was meant to be, empty where none is close.
-func near(word string, candidates []string) string {
+// Near returns the candidate that word most likely was meant to be, empty where none is close.
+func Near(word string, candidates []string) string {
 	best, limit := "", max(1, min(len(word)/2, 3))+1
 	if len(word) > 64 {
 		return ""

@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -54,10 +56,8 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) (*Applied, error) 
 	if err := d.changeable(c); err != nil {
 		return nil, err
 	}
-	old := &indexes{}
-	if d.im != nil {
-		old = &d.im.ix
-	}
+	first := d.cfg == nil
+	old := d.inForce(c)
 	in := d.inputs(c)
 	im, err := images(in, old, &held{})
 	if errors.Is(err, rule.ErrFull) { // find out what connections really name
@@ -69,26 +69,83 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) (*Applied, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := d.w.write(ctx, im); err != nil {
+	d.opening = d.opening || first && d.left == nil
+	if err := d.commit(ctx, im); err != nil {
+		if d.left != nil { // the next attempt knows what this one may have begun
+			d.left.state.Version = stateVersion
+			d.left.state.lists(&im.ix)
+		}
 		return nil, err
 	}
 	d.forget(ctx, old, im)
-	a := &Applied{Generation: d.w.generation, Changes: config.Diff(d.cfg, c), Warnings: []string{}}
+	a := &Applied{Generation: d.generation(), Changes: config.Diff(d.cfg, c), Warnings: []string{}}
 	for _, w := range c.Warnings {
 		a.Warnings = append(a.Warnings, w.String())
 	}
-	first := d.cfg == nil
-	d.cfg, d.im = c, im
+	d.cfg, d.im, d.left = c, im, nil
 	d.h.Configure(d.station(c, im), d.now)
 	d.status.Applied = d.wall()
 	if first {
-		if err := d.open(c); err != nil {
+		if err := d.begin(); err != nil {
 			return nil, err
 		}
 	}
 	d.log.Info("configuration applied", "file", c.File, "generation", a.Generation, "changes", len(a.Changes))
 	d.again()
 	return a, nil
+}
+
+// inForce are the indexes in force before a configuration. Next hops that a predecessor has resolved are known from now on.
+func (d *Daemon) inForce(c *config.Config) *indexes {
+	switch {
+	case d.im != nil:
+		return &d.im.ix
+	case d.left != nil:
+		x := d.left.indexes(c, room(d.card.Geometry()))
+		d.seed(x)
+		return x
+	}
+	return &indexes{}
+}
+
+// commit brings the card to an Image; while it opens, up to what makes the Image count.
+func (d *Daemon) commit(ctx context.Context, im *Image) error {
+	d.save(im)
+	if d.opening {
+		_, err := d.w.prepare(ctx, im)
+		return err
+	}
+	return d.w.write(ctx, im)
+}
+
+// generation is that of the tables last applied.
+func (d *Daemon) generation() uint32 {
+	if d.opening {
+		return d.w.next()
+	}
+	return d.w.generation
+}
+
+// save writes the state file, where its text changes. A runtime without one goes on: its successor reads the tables.
+func (d *Daemon) save(im *Image) {
+	if d.stateFile == "" {
+		return
+	}
+	id := d.card.Identity()
+	s := &state{Version: stateVersion, Serial: id.Serial, DataPath: id.DataPathDigest, Banks: d.w.banks(im)}
+	s.lists(&im.ix)
+	text, err := json.Marshal(s)
+	if err == nil && bytes.Equal(text, d.saved) {
+		return
+	}
+	if err == nil {
+		err = writeState(d.stateFile, text)
+	}
+	if d.saved = text; err != nil {
+		d.saved = nil
+		d.status.StateErrors++
+		d.log.Error("state file not written; a successor will have to do without", "error", err)
+	}
 }
 
 // forget clears the card's counters of rules and servers whose index was another's before.
@@ -148,16 +205,6 @@ func (d *Daemon) changeable(c *config.Config) error {
 	return nil
 }
 
-// open lets the card work, once its tables are there.
-func (d *Daemon) open(c *config.Config) error {
-	for i := range c.Ports() {
-		if err := d.card.SetPort(i, driver.PortConfig{Enable: true}); err != nil {
-			return err
-		}
-	}
-	return d.card.Accept(true)
-}
-
 // Configuration returns the configuration in force, nil before the first.
 func (d *Daemon) Configuration() *config.Config {
 	d.mu.Lock()
@@ -201,12 +248,14 @@ func (d *Daemon) inputs(c *config.Config) *Inputs {
 // station is what the exception handler is told about the card.
 func (d *Daemon) station(c *config.Config, im *Image) exception.Station {
 	ports, _ := d.ports()
-	st := exception.Station{Ports: ports[:len(c.Ports())], Config: c}
+	st := exception.Station{Ports: ports[:len(c.Ports())], Config: c, Opening: d.opening}
 	for _, n := range sorted(im.ix.vipAt) {
 		st.VIPs = append(st.VIPs, im.ix.vipAt[n])
 	}
 	for _, n := range sorted(im.ix.hopAt) {
-		st.Hops = append(st.Hops, im.ix.hopAt[n])
+		if h := im.ix.hopAt[n]; !h.nameless {
+			st.Hops = append(st.Hops, h.Hop)
+		}
 	}
 	return st
 }
@@ -216,7 +265,7 @@ func (d *Daemon) refresh() {
 	d.seen = d.h.Neighbours().Version()
 	im, err := images(d.inputs(d.cfg), &d.im.ix, &held{})
 	if err == nil {
-		err = d.w.write(context.Background(), im)
+		err = d.commit(context.Background(), im)
 	}
 	d.stale = err != nil
 	if err != nil {
@@ -225,6 +274,7 @@ func (d *Daemon) refresh() {
 		return
 	}
 	d.im = im
+	d.opened()
 }
 
 // Reset resets the card's data path and writes its tables again. All connections are lost.
@@ -236,15 +286,20 @@ func (d *Daemon) Reset(ctx context.Context) error {
 	}
 	w := newWriter(d.card)
 	w.generation = d.w.generation
-	d.w = w
+	d.w, d.left = w, nil
+	d.status.Attached, d.status.Accepting = Reset, false
 	if d.cfg == nil {
 		return nil
 	}
 	d.im = &Image{} // nothing has an index in an empty card
+	d.opening, d.openBy = true, 0
 	d.refresh()
 	d.h.Configure(d.station(d.cfg, d.im), d.now)
-	if err := d.open(d.cfg); err != nil {
+	if err := d.begin(); err != nil {
 		return fmt.Errorf("open card after reset: %w", err)
+	}
+	if d.open() { // the next hops are known from before
+		d.refresh()
 	}
 	if d.stale {
 		return errors.New("tables not written after reset; tried again every second")

@@ -23,6 +23,9 @@ type Config struct {
 	Wall func() time.Time
 	// Log is told about what an operator should know. nil: nothing is said.
 	Log *slog.Logger
+	// State is the file that keeps the names behind the tables' indexes for a successor. Empty: none is kept, and a
+	// predecessor's tables have to speak for themselves.
+	State string
 }
 
 // batch is how many descriptors are taken from a ring at once, and batches how many times in one step.
@@ -33,17 +36,23 @@ const (
 
 // Daemon drives a card. Make one with New.
 type Daemon struct {
-	card  *driver.Card
-	clock func() time.Duration
-	wall  func() time.Time
-	log   *slog.Logger
-	wake  chan struct{} // an interrupt, or something to do at once
+	card      *driver.Card
+	clock     func() time.Duration
+	wall      func() time.Time
+	log       *slog.Logger
+	stateFile string
+	wake      chan struct{} // an interrupt, or something to do at once
+	accepting chan struct{} // closed when the card takes connections
 
 	mu      sync.Mutex
 	now     time.Duration
 	cfg     *config.Config // in force; nil before the first Apply
 	im      *Image         // in the card
+	left    *predecessor   // what the first Apply takes over; nil: nothing
+	saved   []byte         // the state file
 	w       *writer
+	opening bool          // the tables are written but not in force yet
+	openBy  time.Duration // when they come into force at last; zero: the next step begins to count
 	h       *exception.Handler
 	seen    uint64        // version of the neighbours that the tables show
 	release time.Duration // when retired entries are looked at again
@@ -55,7 +64,8 @@ type Daemon struct {
 	descriptor [batch]regs.EventEntry
 }
 
-// New returns a daemon of a card that was brought up by a reset. The card takes no connections before the first Apply.
+// New returns a daemon of a card. One that was brought up by a reset takes no connections before the first Apply. One that
+// was adopted goes on as it did: New reads its tables back, and the first Apply changes what differs.
 func New(cfg Config) (*Daemon, error) {
 	if cfg.Card == nil {
 		return nil, errors.New("start daemon: no card")
@@ -63,7 +73,10 @@ func New(cfg Config) (*Daemon, error) {
 	if err := cfg.Card.Mismatch(); err != nil {
 		return nil, fmt.Errorf("start daemon: %w", err)
 	}
-	d := &Daemon{card: cfg.Card, clock: cfg.Clock, wall: cfg.Wall, log: cfg.Log, wake: make(chan struct{}, 1), w: newWriter(cfg.Card)}
+	d := &Daemon{
+		card: cfg.Card, clock: cfg.Clock, wall: cfg.Wall, log: cfg.Log, stateFile: cfg.State,
+		wake: make(chan struct{}, 1), accepting: make(chan struct{}), w: newWriter(cfg.Card),
+	}
 	if d.wall == nil {
 		d.wall = time.Now
 	}
@@ -76,6 +89,11 @@ func New(cfg Config) (*Daemon, error) {
 	}
 	d.h = exception.New(exception.Config{Emit: d.emit, Reset: d.reset})
 	d.status.Started = d.wall()
+	if d.status.Attached = attached(d.card); d.status.Attached != Reset {
+		if err := d.adopt(context.Background()); err != nil {
+			return nil, fmt.Errorf("start daemon: adopt card: %w", err)
+		}
+	}
 	return d, nil
 }
 
@@ -104,11 +122,13 @@ func (d *Daemon) Step(now time.Duration) error {
 
 func (d *Daemon) step(now time.Duration) {
 	d.now = max(d.now, now)
-	d.drainExceptions()
-	d.drainEvents()
-	d.h.Advance(d.now)
-	if d.cfg != nil && d.h.Neighbours().Version() != d.seen {
-		d.refresh()
+	if d.cfg != nil { // before that nobody knows what to do with a frame
+		d.drainExceptions()
+		d.drainEvents()
+		d.h.Advance(d.now)
+		if d.open() || d.h.Neighbours().Version() != d.seen {
+			d.refresh()
+		}
 	}
 	if d.now >= d.release {
 		d.release = d.now + releaseInterval
@@ -159,18 +179,22 @@ func (d *Daemon) again() {
 	}
 }
 
-// Run calls Step whenever the card interrupts or a timer is due, until ctx ends or the card is lost.
+// Run calls Step whenever the card interrupts or a timer is due, until ctx ends or the card is lost. A card that goes
+// without a notice is missed by the next look at it, a second later at most.
 func (d *Daemon) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	var waits sync.WaitGroup
 	defer waits.Wait()
-	defer cancel()
+	defer cancel(nil)
 	for _, v := range []int{driver.VectorException, driver.VectorEvent} {
 		waits.Go(func() {
-			for d.card.Wait(ctx, v) == nil {
+			for {
+				if err := d.card.Wait(ctx, v); err != nil {
+					cancel(err) // the card is gone, or ctx ended anyway
+					return
+				}
 				d.again()
 			}
-			cancel() // the card is gone, or ctx ended anyway
 		})
 	}
 	timer := time.NewTimer(0)
@@ -181,7 +205,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			if err := d.card.Err(); err != nil {
 				return fmt.Errorf("run: %w", err)
 			}
-			return context.Cause(ctx)
+			return fmt.Errorf("run: %w", context.Cause(ctx))
 		case <-d.wake:
 		case <-timer.C:
 		}
@@ -196,7 +220,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 func (d *Daemon) Next() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return min(d.h.Next(), d.release)
+	next := min(d.h.Next(), d.release)
+	if d.opening && d.openBy != 0 {
+		next = min(next, d.openBy)
+	}
+	return next
 }
 
 // Do calls f while nothing else uses the card or the daemon.

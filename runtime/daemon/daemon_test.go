@@ -48,9 +48,13 @@ func TestRequestsGoWhereTheRulesSay(t *testing.T) {
 		rules, err := v.Rules(context.Background())
 		var got []string
 		for _, x := range rules {
-			got = append(got, fmt.Sprintf("%s %s%s %s %s %d", x.Service, x.Host, x.Path, x.Match, x.Group, x.Hits))
+			hits := "-"
+			if x.Hits != nil {
+				hits = fmt.Sprint(*x.Hits)
+			}
+			got = append(got, fmt.Sprintf("%s %s%s %s %s %s", x.Service, x.Host, x.Path, x.Match, x.Group, hits))
 		}
-		want := []string{"web img.example/photos/* prefix static 2", "web /api/* prefix api 2", "web  default app 0"}
+		want := []string{"web img.example/photos/* prefix static 2", "web /api/* prefix api 2", "web  default app -"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("rules (-want +got):\n%s", diff)
 		}
@@ -316,7 +320,7 @@ func TestOnlyWhatChangesIsWritten(t *testing.T) {
 // it no longer answers.
 func TestNextHops(t *testing.T) {
 	r := newRig(t, small)
-	r.apply(web)
+	r.load(web)
 	r.run(5 * time.Millisecond)
 	hop := func(addr string) (e regs.NextHopEntry) {
 		_, s, ok := r.server(addr)
@@ -390,8 +394,9 @@ func TestRefusals(t *testing.T) {
 	if actions["reset"] != uint64(1) || actions["refused"] != uint64(3) {
 		t.Errorf("counters %v", actions)
 	}
-	if n := counters["closed"].(view.Stats)["host"]; n != uint64(3) {
-		t.Errorf("%v connections ended by the host, want 3", n)
+	closed := counters["closed"].(view.Stats)
+	if host, none := closed["host"], closed["abort_no_server"]; host != uint64(1) || none != uint64(2) {
+		t.Errorf("%v connections ended by the host, %v for want of a server; want 1 and 2", host, none)
 	}
 }
 

@@ -55,8 +55,25 @@ func (t *table) entry(index, words uint32) []uint32 {
 // place is a server's entry, kept while connections name it.
 type place struct {
 	addr    netip.AddrPort
-	hop     config.Hop
+	hop     hop
 	profile config.Profile
+	left    []uint32 // as a predecessor left it in the card, where it is out of the configuration since then; nil: none did
+}
+
+// A hop is a next hop. One that a predecessor left in the card and nobody can name is known by its entry.
+type hop struct {
+	config.Hop
+	nameless bool
+	index    uint32 // of the entry, where nameless
+	left     [regs.NextHopWords]uint32
+}
+
+// name is unique among hops.
+func (h *hop) name() string {
+	if h.nameless {
+		return rule.Nameless(h.index)
+	}
+	return hopName(h.Hop)
 }
 
 // indexes are the stable places of everything, with what the retired ones stand for.
@@ -65,7 +82,7 @@ type indexes struct {
 
 	vipAt    map[uint32]netip.Addr
 	serverAt map[uint32]place
-	hopAt    map[uint32]config.Hop
+	hopAt    map[uint32]hop
 }
 
 // Image is what all tables should hold.
@@ -102,7 +119,7 @@ func images(in *Inputs, old *indexes, keep *held) (*Image, error) {
 func (im *Image) assign(in *Inputs, old *indexes, keep *held) (err error) {
 	c, r := in.Config, in.Room
 	var vips, services, groups, servers []string
-	im.ix = indexes{vipAt: map[uint32]netip.Addr{}, serverAt: map[uint32]place{}, hopAt: map[uint32]config.Hop{}}
+	im.ix = indexes{vipAt: map[uint32]netip.Addr{}, serverAt: map[uint32]place{}, hopAt: map[uint32]hop{}}
 	places := map[string]place{}
 	seen := map[string]bool{}
 	for _, s := range c.Services {
@@ -121,12 +138,12 @@ func (im *Image) assign(in *Inputs, old *indexes, keep *held) (err error) {
 			if _, ok := places[name]; ok {
 				continue
 			}
-			hop, ok := c.Route(s.Addr.Addr())
+			to, ok := c.Route(s.Addr.Addr())
 			if !ok {
 				return fmt.Errorf("no port's subnet holds server %s and no gateway leads there", s.Addr)
 			}
 			servers = append(servers, name)
-			places[name] = place{s.Addr, hop, s.Profile}
+			places[name] = place{addr: s.Addr, hop: hop{Hop: to}, profile: s.Profile}
 		}
 	}
 	for _, t := range []struct {
@@ -164,7 +181,9 @@ func (im *Image) assign(in *Inputs, old *indexes, keep *held) (err error) {
 // free is the other way round: nobody uses the entry any more.
 func (h hold) free(index uint32) bool { return h != nil && !h(index) }
 
-func serverName(a netip.AddrPort) string { return a.String() + "/tcp" }
+func serverName(a netip.AddrPort) string { return a.String() + serverSuffix }
+
+const serverSuffix = "/tcp"
 
 // hopName is unique among hops.
 func hopName(h config.Hop) string {
@@ -174,9 +193,9 @@ func hopName(h config.Hop) string {
 // assignHops gives the next hops of all servers that still have an entry their indexes. A next hop is in use while one of
 // these servers names it.
 func (im *Image) assignHops(in *Inputs, old *indexes) (err error) {
-	hops := map[string]config.Hop{}
+	hops := map[string]hop{}
 	for _, p := range im.ix.serverAt {
-		hops[hopName(p.hop)] = p.hop
+		hops[p.hop.name()] = p.hop
 	}
 	names := make([]string, 0, len(hops))
 	for n := range hops {
@@ -213,11 +232,15 @@ func (im *Image) addresses(old *indexes, keep *held) {
 func (im *Image) nextHops(in *Inputs) {
 	im.hops.entry(max(im.ix.hops.Bound(), 1)-1, regs.NextHopWords)
 	for i, h := range im.ix.hopAt {
+		if h.nameless {
+			copy(im.hops.entry(i, regs.NextHopWords), h.left[:])
+			continue
+		}
 		e := regs.NextHopEntry{ControlValid: 1, ControlPort: uint32(h.Port), ControlVlan: uint32(h.VLAN)}
 		if h.VLAN != 0 {
 			e.ControlTagged = 1
 		}
-		if mac, ok := in.Neighbours[h]; ok {
+		if mac, ok := in.Neighbours[h.Hop]; ok {
 			e.ControlResolved = 1
 			e.MacLo, e.MacHiAddress = driver.MACWords(mac)
 		}
@@ -225,7 +248,13 @@ func (im *Image) nextHops(in *Inputs) {
 	}
 	im.servers.entry(max(im.ix.servers.Bound(), 1)-1, regs.ServerWords)
 	for i, p := range im.ix.serverAt {
-		hop, _ := im.ix.hops.Of(hopName(p.hop))
+		if p.left != nil {
+			words := im.servers.entry(i, regs.ServerWords)
+			copy(words, p.left)
+			words[regs.ServerControl] = regs.SetServerControlClosed(words[regs.ServerControl], 1)
+			continue
+		}
+		hop, _ := im.ix.hops.Of(p.hop.name())
 		kind, words := driver.AddressWords(p.addr.Addr())
 		e := regs.ServerEntry{
 			ControlValid: 1, ControlKind: kind, ControlMethod: regs.MethodNat, ControlProtocol: protocolTCP, ControlPort: uint32(p.addr.Port()),

@@ -256,20 +256,23 @@ func TestNothingIsRenumbered(t *testing.T) {
 
 // fake is a card's tables in memory that can be told to fail.
 type fake struct {
-	memories map[int]*driver.Memory
-	words    map[uint64]uint32
-	bank     uint32
-	switches int
-	log      []string
-	fail     func(op, memory string) error
-	corrupt  string // memory whose words read back wrong
+	memories   map[int]*driver.Memory
+	words      map[uint64]uint32
+	bank       uint32
+	generation uint32
+	switches   int
+	log        []string
+	fail       func(op, memory string) error
+	corrupt    string // memory whose words read back wrong
 }
 
-func newFake() *fake {
+func newFake() *fake { return newFakeOf(plenty) }
+
+func newFakeOf(r Room) *fake {
 	f := &fake{memories: map[int]*driver.Memory{}, words: map[uint64]uint32{}}
 	sizes := map[int]uint32{
-		regs.MemListener: plenty.Listeners, regs.MemService: plenty.Services, regs.MemGroup: plenty.Groups, regs.MemServer: plenty.Servers, regs.MemNextHop: plenty.NextHops,
-		regs.MemVip: plenty.VIPs, regs.MemRule: plenty.Rules, regs.MemUrl: plenty.URLNodes, regs.MemSlot: 2 * plenty.Groups * plenty.Slots, regs.MemGroupState: plenty.Groups,
+		regs.MemListener: r.Listeners, regs.MemService: r.Services, regs.MemGroup: r.Groups, regs.MemServer: r.Servers, regs.MemNextHop: r.NextHops,
+		regs.MemVip: r.VIPs, regs.MemRule: r.Rules, regs.MemUrl: r.URLNodes, regs.MemSlot: 2 * r.Groups * r.Slots, regs.MemGroupState: r.Groups,
 	}
 	for i, n := range sizes {
 		f.memories[i] = &driver.Memory{Memory: regs.Memories[i], Entries: n}
@@ -322,11 +325,11 @@ func (f *fake) ReadTable(_ context.Context, off uint64, words []uint32) error {
 
 func (f *fake) WaitBankIdle(context.Context, uint32) error { return f.do("wait", regs.MemUrlOffset) }
 
-func (f *fake) SwitchBank(bank, _ uint32) error {
+func (f *fake) SwitchBank(bank, generation uint32) error {
 	if err := f.do("switch", regs.MemUrlOffset); err != nil {
 		return err
 	}
-	f.bank = bank
+	f.bank, f.generation = bank, generation
 	f.switches++
 	f.log = append(f.log, "switch")
 	return nil
@@ -518,7 +521,7 @@ func TestRekey(t *testing.T) {
 	if err := w.put(context.Background(), m, hop(2)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"next_hop+0:1", "next_hop+1:3", "next_hop+0:1"}, f.log); diff != "" {
+	if diff := cmp.Diff([]string{"next_hop+0:1", "next_hop+1:2", "next_hop+0:1"}, f.log); diff != "" {
 		t.Errorf("stores (-want +got):\n%s", diff)
 	}
 }

@@ -1,8 +1,11 @@
 package daemon_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -11,6 +14,7 @@ import (
 
 	"splicenic/driver"
 	"splicenic/driver/device"
+	"splicenic/driver/vfiouser/vfiousertest"
 	"splicenic/emu"
 	"splicenic/emu/frame"
 	"splicenic/emu/port"
@@ -23,11 +27,15 @@ import (
 // A rig is an emulated card with its runtime, a network on each port, and one clock for all.
 type rig struct {
 	*testing.T
-	emu  *emu.Card
-	card *driver.Card
-	d    *daemon.Daemon
-	nets [2]*network
-	now  time.Duration
+	emu   *emu.Card
+	dev   *mortal
+	card  *driver.Card
+	d     *daemon.Daemon
+	nets  [2]*network
+	now   time.Duration
+	state string // state file; empty: none
+	log   bytes.Buffer
+	clock func() time.Duration // of the runtime
 }
 
 // A network is what is behind a port: hosts, and everything that was seen there.
@@ -48,7 +56,15 @@ var small = emu.Geometry{Pages: 4096, Heads: 64, CamClientWords: 8192, CamServer
 
 func newRig(t *testing.T, g emu.Geometry) *rig {
 	t.Helper()
-	r := &rig{T: t}
+	r := &rig{}
+	r.init(t, g)
+	return r
+}
+
+// init makes everything of a rig.
+func (r *rig) init(t *testing.T, g emu.Geometry) {
+	t.Helper()
+	r.T = t
 	var ports [2]*port.Mem
 	for i := range ports {
 		mac := [6]byte{2, 0xca, 0, 0, 0, byte(i + 1)}
@@ -63,29 +79,74 @@ func newRig(t *testing.T, g emu.Geometry) *rig {
 	if r.emu, err = emu.New(emu.Config{Geometry: g, Client: ports[0], Server: ports[1], Seed: 7, Strict: true}); err != nil {
 		t.Fatal(err)
 	}
-	dev := device.Local(r.emu, device.LocalConfig{})
-	r.card, err = driver.Open(context.Background(), dev, driver.Config{
-		Pump: func() { r.emu.Step(r.now) }, Random: source{rand.NewChaCha8([32]byte{1})}, Timers: driver.Timers{Quarantine: 100 * time.Millisecond},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wall := func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(r.now) }
-	if r.d, err = daemon.New(daemon.Config{Card: r.card, Wall: wall}); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		if err := r.card.Shutdown(context.Background()); err != nil {
-			t.Errorf("shut down: %v", err)
-		}
-		dev.Close()
 		if v, _ := r.emu.Violations(); len(v) > 0 {
 			t.Errorf("the map does not allow %v and %d more", v[0], len(v)-1)
 		}
 		r.emu.Close()
 	})
-	return r
+	r.attach()
 }
+
+// attach starts a runtime with the card, which it adopts if there is anything to adopt. One that ran before is as if
+// killed: its memory is gone for the card, and nothing was said to it.
+func (r *rig) attach() {
+	r.Helper()
+	if r.dev != nil {
+		if err := r.dev.Close(); err != nil {
+			r.Fatal(err)
+		}
+	}
+	r.dev = &mortal{Device: vfiousertest.Join(r.T, r.emu), left: -1}
+	var err error
+	r.card, err = driver.Open(context.Background(), r.dev, driver.Config{
+		Adopt: true, Pump: func() { r.emu.Step(r.now) }, Random: source{rand.NewChaCha8([32]byte{1})}, Timers: driver.Timers{Quarantine: 100 * time.Millisecond},
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	card := r.card
+	r.Cleanup(func() {
+		if r.card != card { // killed
+			return
+		}
+		if err := card.Shutdown(context.Background()); err != nil {
+			r.Errorf("shut down: %v", err)
+		}
+		r.dev.Close()
+	})
+	start := r.now // the clock of a runtime begins with it
+	r.clock = func() time.Duration { return r.now - start }
+	wall := func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(r.now) }
+	if r.d, err = daemon.New(daemon.Config{Card: r.card, Clock: r.clock, Wall: wall, State: r.state, Log: slog.New(slog.NewTextHandler(&r.log, nil))}); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// A mortal device lets stores through until its runtime is killed.
+type mortal struct {
+	device.Device
+	left   int // stores until then; negative: for ever
+	stores int
+	loads  int
+}
+
+func (m *mortal) Load32(region int, off uint64) uint32 {
+	m.loads++
+	return m.Device.Load32(region, off)
+}
+
+func (m *mortal) Store32(region int, off uint64, v uint32) {
+	if m.left == 0 {
+		m.Lose(errKilled)
+		return
+	}
+	m.left--
+	m.stores++
+	m.Device.Store32(region, off, v)
+}
+
+var errKilled = errors.New("killed")
 
 // host adds a host behind a port.
 func (r *rig) host(side int, cfg tcppeer.Config) *tcppeer.Host {
@@ -136,7 +197,10 @@ func (r *rig) step() {
 		n.receive(r.now)
 	}
 	r.emu.Step(r.now)
-	if err := r.d.Step(r.now); err != nil {
+	if r.d == nil { // between two runtimes
+		return
+	}
+	if err := r.d.Step(r.clock()); err != nil {
 		r.Fatal(err)
 	}
 }
@@ -162,8 +226,16 @@ func (r *rig) until(what string, most time.Duration, done func() bool) {
 	}
 }
 
-// apply applies a configuration that is right.
+// apply applies a configuration that is right, and waits until the card takes connections.
 func (r *rig) apply(text string) *daemon.Applied {
+	r.Helper()
+	a := r.load(text)
+	r.until("card opens", 3*time.Second, func() bool { return r.d.Status().Accepting })
+	return a
+}
+
+// load applies a configuration that is right.
+func (r *rig) load(text string) *daemon.Applied {
 	r.Helper()
 	a, err := r.d.Load(context.Background(), "test.yaml", []byte(text))
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"splicenic/driver"
 	"splicenic/regs"
 )
 
@@ -14,10 +15,34 @@ type Status struct {
 	Applied     time.Time // when the configuration in force was applied
 	LastReload  *Reload   // nil before the first
 	TableErrors uint64    // times the tables could not be written
+	StateErrors uint64    // times the state file could not be written
+
+	Attached       string // Reset, Adopted or Continued
+	Accepting      bool   // the card takes connections
+	Unresolved     int    // next hops that were not resolved when it began to
+	LostExceptions uint64 // gaps in the sequence numbers of exceptions
 
 	exceptions [maxReason + 1]uint64
 	causes     [len(causeNames)]uint64
 	tidied     uint64
+}
+
+// How a card came to its runtime.
+const (
+	Reset     = "reset"     // as if new
+	Adopted   = "adopted"   // with tables and connections of a predecessor
+	Continued = "continued" // with its rings, too: no exception in between was missed
+)
+
+// attached says how a card came to its runtime.
+func attached(card *driver.Card) string {
+	switch {
+	case card.Continued():
+		return Continued
+	case card.Adopted():
+		return Adopted
+	}
+	return Reset
 }
 
 // Reload is how an attempt to apply a configuration went.
@@ -34,7 +59,9 @@ const maxReason = regs.ExceptionReasonReasonUnclassified
 func (d *Daemon) Status() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.status
+	s := d.status
+	s.LostExceptions = d.card.Stats().LostExceptions
+	return s
 }
 
 // maxEvents is how many recent events are kept.

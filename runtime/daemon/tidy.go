@@ -19,24 +19,24 @@ func (d *Daemon) tidy() {
 	if d.cfg == nil {
 		return
 	}
+	if d.stale {
+		d.refresh()
+	}
 	ix := &d.im.ix
 	servers := len(ix.serverAt) > len(ix.servers.Used())
 	vips := len(ix.vipAt) > len(ix.vips.Used())
 	d.status.tidied++
-	if !servers && !vips {
-		if d.stale {
-			d.refresh()
-		}
+	if d.stale || !servers && !vips {
 		return
 	}
-	keep, err := &held{servers: d.usedServers()}, error(nil)
+	keep, err := &held{servers: d.usedServers(context.Background(), ix)}, error(nil)
 	if vips && (d.idle() || d.status.tidied%auditEvery == 0) {
 		keep, err = d.audit(context.Background(), ix)
 	}
 	if err == nil && ix.releasable(keep) {
 		var im *Image
 		if im, err = images(d.inputs(d.cfg), ix, keep); err == nil {
-			err = d.w.write(context.Background(), im)
+			err = d.commit(context.Background(), im)
 		}
 		if err == nil {
 			d.im = im
@@ -91,18 +91,26 @@ func (d *Daemon) idle() bool {
 }
 
 // usedServers tells from the card's use counts which servers connections name.
-func (d *Daemon) usedServers() hold {
-	used := map[uint32]bool{}
-	for _, n := range d.im.ix.servers.Retired() {
-		m := d.card.Memory(regs.MemServerState)
-		var count [1]uint32
-		off, err := m.At(0, n.Index)
-		if err == nil {
-			err = d.card.ReadTable(context.Background(), off+4*regs.ServerStateUseCount, count[:])
-		}
-		used[n.Index] = err != nil || count[0] != 0
+func (d *Daemon) usedServers(ctx context.Context, ix *indexes) hold {
+	counts, err := d.useCounts(ctx, ix.servers.Bound())
+	return func(i uint32) bool { return err != nil || i >= uint32(len(counts)) || counts[i] != 0 }
+}
+
+// useCounts reads how many connections name each of the first n servers.
+func (d *Daemon) useCounts(ctx context.Context, n uint32) ([]uint32, error) {
+	if n == 0 {
+		return nil, nil
 	}
-	return func(i uint32) bool { return used[i] }
+	words := make([]uint32, n*regs.ServerStateWords)
+	off, err := d.card.Memory(regs.MemServerState).At(0, 0)
+	if err == nil {
+		err = d.card.ReadTable(ctx, off, words)
+	}
+	counts := make([]uint32, n)
+	for i := range counts {
+		counts[i] = words[i*regs.ServerStateWords+regs.ServerStateUseCount]
+	}
+	return counts, err
 }
 
 // audit reads all pages and tells which entries they name. Connections that open meanwhile name none of the retired ones.
@@ -121,5 +129,5 @@ func (d *Daemon) audit(ctx context.Context, ix *indexes) (*held, error) {
 		}
 	}
 	in := func(m map[uint32]bool) hold { return func(i uint32) bool { return m[i] } }
-	return &held{vips: in(vips), services: in(services), groups: in(groups), servers: d.usedServers(), rules: in(rules)}, nil
+	return &held{vips: in(vips), services: in(services), groups: in(groups), servers: d.usedServers(ctx, ix), rules: in(rules)}, nil
 }

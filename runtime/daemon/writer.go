@@ -18,12 +18,13 @@ type tables interface {
 	SwitchBank(bank, generation uint32) error
 }
 
-// A writer brings the card's tables to an Image. It keeps a shadow: what it has written, word by word. A card that was
-// reset holds zeros.
+// A writer brings the card's tables to an Image. It keeps a shadow of them, word by word: what it has read back. A card that
+// was reset holds zeros, and so does every table where its shadow ends.
 type writer struct {
 	card       tables
 	bank       uint32 // in force
 	generation uint32
+	digest     string // of the bank in force; empty: not computed yet
 	shadow     map[memory]table
 	selector   []selector // by group index
 }
@@ -50,17 +51,8 @@ func newWriter(card tables) *writer {
 // What nothing names yet comes first: next hops, servers, the idle bank, the idle slot areas. All of it is read back. Then
 // single stores make it count: slot selectors, the bank. At last what is out of use is closed or removed.
 func (w *writer) write(ctx context.Context, im *Image) error {
-	if err := w.additions(ctx, im); err != nil {
-		return err
-	}
-	changed, err := w.idleBank(ctx, im)
+	changed, err := w.prepare(ctx, im)
 	if err != nil {
-		return err
-	}
-	if err := w.idleSlots(ctx, im); err != nil {
-		return err
-	}
-	if err := w.put(ctx, memory{regs.MemVip, 0}, w.kept(regs.MemVip, im.vips, regs.AddressWords)); err != nil {
 		return err
 	}
 	if err := w.choose(ctx, im, true); err != nil {
@@ -72,6 +64,20 @@ func (w *writer) write(ctx context.Context, im *Image) error {
 		}
 	}
 	return w.removals(ctx, im)
+}
+
+// prepare is write but for what makes the Image count. changed says that a bank is to be switched.
+func (w *writer) prepare(ctx context.Context, im *Image) (changed bool, err error) {
+	if err := w.additions(ctx, im); err != nil {
+		return false, err
+	}
+	if changed, err = w.idleBank(ctx, im); err != nil {
+		return false, err
+	}
+	if err := w.idleSlots(ctx, im); err != nil {
+		return false, err
+	}
+	return changed, w.put(ctx, memory{regs.MemVip, 0}, w.kept(regs.MemVip, im.vips, regs.AddressWords))
 }
 
 // additions writes entries of next hops and servers that are new or changed; those that go stay until the end.
@@ -123,15 +129,22 @@ var keys = map[int]struct{ words, from, to uint32 }{
 	regs.MemNextHop: {regs.NextHopWords, regs.NextHopMacLo, regs.NextHopMacHi + 1},
 }
 
-// put writes the words of a memory that differ, and reads them back.
+// put writes the words of a memory that differ, and reads them back. An entry with a key is invalid while its key changes,
+// and becomes valid last.
 func (w *writer) put(ctx context.Context, m memory, want table) error {
 	if k, ok := keys[m.index]; ok {
-		for at := uint32(0); int(at+k.words) <= min(len(want), len(w.shadow[m])); at += k.words {
-			if err := w.rekey(ctx, m, at, want[at:at+k.words], k.from, k.to); err != nil {
-				return err
-			}
+		if err := w.invalidate(ctx, m, want, k.words, k.from, k.to); err != nil {
+			return err
+		}
+		if err := w.bring(ctx, m, w.dormant(m, want, k.words)); err != nil {
+			return err
 		}
 	}
+	return w.bring(ctx, m, want)
+}
+
+// bring writes the words that differ, in the order of their addresses.
+func (w *writer) bring(ctx context.Context, m memory, want table) error {
 	for _, r := range differences(w.shadow[m], want) {
 		if err := w.store(ctx, m, r.at, r.words); err != nil {
 			return err
@@ -140,16 +153,33 @@ func (w *writer) put(ctx context.Context, m memory, want table) error {
 	return nil
 }
 
-// rekey changes the key of an entry that is in force: it is made invalid, then changed, then made valid.
-func (w *writer) rekey(ctx context.Context, m memory, at uint32, want table, from, to uint32) error {
-	have := w.shadow[m][at : int(at)+len(want)]
-	if have[0]&1 == 0 || want[0]&1 == 0 || slices.Equal(have[from:to], want[from:to]) {
-		return nil
+// invalidate makes the entries in force whose keys change invalid.
+func (w *writer) invalidate(ctx context.Context, m memory, want table, words, from, to uint32) error {
+	for at := uint32(0); int(at+words) <= min(len(want), len(w.shadow[m])); at += words {
+		have := w.shadow[m][at : at+words]
+		if have[0]&1 == 0 || want[at]&1 == 0 || slices.Equal(have[from:to], want[at+from:at+to]) {
+			continue
+		}
+		if err := w.store(ctx, m, at, table{0}); err != nil {
+			return err
+		}
 	}
-	if err := w.store(ctx, m, at, table{0}); err != nil {
-		return err
+	return nil
+}
+
+// dormant is want, but for the first words of entries that are not valid yet.
+func (w *writer) dormant(m memory, want table, words uint32) table {
+	d := slices.Clone(want)
+	have := w.shadow[m]
+	for at := 0; at < len(d); at += int(words) {
+		switch {
+		case at >= len(have):
+			d[at] = 0
+		case have[at]&1 == 0:
+			d[at] = have[at]
+		}
 	}
-	return w.store(ctx, m, at+1, want[1:])
+	return d
 }
 
 // store writes words and reads them back. Words beyond what a card may hold are refused by the driver.
@@ -217,28 +247,31 @@ func differences(have, want table) (runs []run) {
 	return runs
 }
 
-// banked are the tables that switch together.
-func (im *Image) banked() []struct {
+// A banked table switches together with the others.
+type banked struct {
 	index int
 	want  table
-} {
-	return []struct {
-		index int
-		want  table
-	}{
+}
+
+// banked are the Image's tables with two banks.
+func (im *Image) banked() []banked {
+	return []banked{
 		{regs.MemUrl, im.url}, {regs.MemRule, im.rules}, {regs.MemListener, im.listeners},
 		{regs.MemService, im.services}, {regs.MemGroup, im.groups},
 	}
 }
 
+// changes says whether an Image needs another bank than the one in force.
+func (w *writer) changes(im *Image) bool {
+	return w.generation == 0 || slices.ContainsFunc(im.banked(), func(t banked) bool {
+		return len(differences(w.shadow[memory{t.index, w.bank}], t.want)) > 0
+	})
+}
+
 // idleBank writes the bank that is not in force, where the image differs from the one that is.
 func (w *writer) idleBank(ctx context.Context, im *Image) (changed bool, err error) {
 	idle := 1 - w.bank
-	changed = w.generation == 0
-	for _, t := range im.banked() {
-		changed = changed || len(differences(w.shadow[memory{t.index, w.bank}], t.want)) > 0
-	}
-	if !changed {
+	if !w.changes(im) {
 		return false, nil
 	}
 	if err := w.card.WaitBankIdle(ctx, idle); err != nil {
@@ -255,13 +288,16 @@ func (w *writer) idleBank(ctx context.Context, im *Image) (changed bool, err err
 // maxGeneration is the largest number a generation may have; it starts over at one.
 const maxGeneration = regs.TableBankGenerationMask >> regs.TableBankGenerationShift
 
+// next is the generation after the one in force.
+func (w *writer) next() uint32 { return w.generation%maxGeneration + 1 }
+
 // switchBank makes the idle bank the one in force.
 func (w *writer) switchBank() error {
-	next := w.generation%maxGeneration + 1
+	next := w.next()
 	if err := w.card.SwitchBank(1-w.bank, next); err != nil {
 		return fmt.Errorf("switch bank: %w", err)
 	}
-	w.bank, w.generation = 1-w.bank, next
+	w.bank, w.generation, w.digest = 1-w.bank, next, ""
 	return nil
 }
 
@@ -281,8 +317,8 @@ func (w *writer) current(group int, slots table) bool {
 	if int(s.count[s.area]) != len(slots) {
 		return false
 	}
-	at := w.area(group, s.area, w.slotsOf())
-	return len(slots) == 0 || slices.Equal(w.shadow[memory{regs.MemSlot, 0}][at:int(at)+len(slots)], slots)
+	have := w.shadow[memory{regs.MemSlot, 0}]
+	return slices.Equal(have.window(w.area(group, s.area, w.slotsOf()), len(slots)), slots)
 }
 
 // idleSlots writes the slots of every group whose slots change to the area that is not in force.

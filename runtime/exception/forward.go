@@ -39,10 +39,10 @@ func (h *Handler) forward(p *packet) {
 	}
 	k := keyOf(hop)
 	mac, state := h.table.Lookup(k, h.now)
-	switch state {
-	case neighbour.Reachable, neighbour.Probe:
+	switch {
+	case state.Usable():
 		h.pass(p, k, mac)
-	case neighbour.Incomplete:
+	case state == neighbour.Incomplete:
 		h.enqueue(p, k)
 	default:
 		h.count(DropNextHop)

@@ -33,6 +33,8 @@ type Station struct {
 	Config *config.Config
 	VIPs   []netip.Addr // those that connections still name included
 	Hops   []config.Hop // next hops of servers
+	// Opening says that the card does not take connections yet and soon will: its listeners are not refused.
+	Opening bool
 }
 
 // The rates of answers, a second and in a burst.
@@ -212,9 +214,19 @@ func (h *Handler) local(p *packet, e *regs.ExceptionEntry) {
 		h.timeExceeded(p)
 	case e.ReasonReason == regs.ExceptionReasonReasonUnclassified || e.HandleN != 0 || e.HandleGeneration != 0:
 		h.count(DropState)
+	case p.is(layers.LayerTypeTCP) && h.st.Opening && p.tcp.SYN && !p.tcp.ACK && h.listens(p):
+		h.count(DropOpening)
 	case p.is(layers.LayerTypeTCP):
 		h.closedTCP(p)
 	default:
 		h.closedOther(p)
 	}
+}
+
+// listens says whether a service listens where a segment goes.
+func (h *Handler) listens(p *packet) bool {
+	to := netip.AddrPortFrom(p.dst, uint16(p.tcp.DstPort))
+	return slices.ContainsFunc(h.st.Config.Services, func(s config.Service) bool {
+		return slices.ContainsFunc(s.Listen, func(l config.Listen) bool { return l.Addr == to })
+	})
 }

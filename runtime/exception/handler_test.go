@@ -452,6 +452,46 @@ func TestCaseA25(t *testing.T) {
 	}
 }
 
+// TestOpening: while the card opens, the SYN for a listener is left to be sent again; everything else is refused as ever.
+func TestOpening(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		dst    netip.Addr
+		tcp    layers.TCP
+		silent bool
+	}{
+		{"SYN for a listener", vip, layers.TCP{DstPort: 80, SYN: true}, true},
+		{"SYN for a listener, IPv6", vip6, layers.TCP{DstPort: 80, SYN: true}, true},
+		{"SYN for a closed port", vip, layers.TCP{DstPort: 81, SYN: true}, false},
+		{"SYN for the port's own address", netip.MustParseAddr("198.18.0.1"), layers.TCP{DstPort: 80, SYN: true}, false},
+		{"of a connection that is gone", vip, layers.TCP{DstPort: 80, ACK: true}, false},
+		{"SYN and ACK", vip, layers.TCP{DstPort: 80, SYN: true, ACK: true}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, "off").quiet()
+			tt.tcp.SrcPort = 40001
+			var f []byte
+			if tt.dst.Is4() {
+				f = lay(t, 0, ip4("198.18.0.10", tt.dst.String(), layers.IPProtocolTCP), &tt.tcp)
+			} else {
+				f = lay(t, 0, ip6("2001:db8:c::10", tt.dst.String(), layers.IPProtocolTCP), &tt.tcp)
+			}
+			b.h.st.Opening = true
+			b.give(0, regs.ExceptionReasonReasonNoMatch, f)
+			if tt.silent {
+				b.wantCount(DropOpening, 1)
+			} else {
+				b.wantCount(Reset, 1)
+			}
+			b.h.st.Opening = false
+			b.give(0, regs.ExceptionReasonReasonNoMatch, f)
+			if got := b.h.counters[Reset]; got == 0 {
+				t.Error("not refused when the card is open")
+			}
+		})
+	}
+}
+
 func TestResetsAreLimited(t *testing.T) {
 	b := newBench(t, "off").quiet()
 	f := lay(t, 0, ip4("192.0.2.10", vip.String(), layers.IPProtocolTCP), &layers.TCP{SrcPort: 40001, DstPort: 80, ACK: true})

@@ -34,6 +34,7 @@ const (
 	DropReset       // an RST for a closed port
 	DropOversize    // too big for the next network, and not to be told
 	DropState       // the card could not classify it
+	DropOpening     // a SYN for a listener that opens soon; the client sends it again
 	DropEmit        // the inject ring was full
 	DropCommand     // the card refused the command
 	Conflict        // somebody else uses an address of ours
@@ -44,7 +45,7 @@ const (
 var reasonNames = [reasons]string{
 	"arp_reply", "neighbour_reply", "echo_reply", "reset", "unreachable", "host_unreachable", "time_exceeded", "too_big", "forwarded", "learned", "refused", "solicited", "announced",
 	"drop_malformed", "drop_ignored", "drop_forward_off", "drop_no_route", "drop_source", "drop_destination", "drop_fragment", "drop_icmp_error", "drop_vlan",
-	"drop_next_hop", "drop_queue_full", "drop_limited", "drop_reset", "drop_oversize", "drop_state", "drop_emit", "drop_command", "address_conflict",
+	"drop_next_hop", "drop_queue_full", "drop_limited", "drop_reset", "drop_oversize", "drop_state", "drop_opening", "drop_emit", "drop_command", "address_conflict",
 }
 
 // String returns the reason as counters name it.

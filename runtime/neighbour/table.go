@@ -30,14 +30,18 @@ const (
 	Unknown    State = iota // never asked for, or forgotten
 	Incomplete              // asked for, not answered yet
 	Reachable               // answered lately
+	Stale                   // answered somebody before us; in use, asked by unicast soon
 	Probe                   // asked again by unicast; still in use
 	Failed                  // nobody answers; asked again later where wanted
 )
 
 // String returns the state's name.
 func (s State) String() string {
-	return [...]string{"unknown", "incomplete", "reachable", "probe", "failed"}[s%(Failed+1)]
+	return [...]string{"unknown", "incomplete", "reachable", "stale", "probe", "failed"}[s%(Failed+1)]
 }
+
+// Usable says whether frames can be sent to a neighbour in this state.
+func (s State) Usable() bool { return s == Reachable || s == Stale || s == Probe }
 
 // The times and bounds of the state machine.
 const (
@@ -49,6 +53,8 @@ const (
 	unused        = 60 * time.Second // after that a hop that is not wanted is forgotten
 	announcements = 3                // of a new address of ours
 	maxTransient  = 1024             // hops that are not wanted
+	seedBatch     = 64               // stale neighbours that are asked at once
+	seedInterval  = 10 * time.Millisecond
 )
 
 // Verb says what an Action sends.
@@ -88,6 +94,7 @@ type Table struct {
 	entries   map[Key]*entry
 	own       map[Key]*announcement
 	transient int
+	seeded    int
 	version   uint64
 	next      time.Duration // nothing is due before it
 }
@@ -122,6 +129,20 @@ func (t *Table) Want(keys []Key, now time.Duration) {
 			t.transient++
 		}
 	}
+}
+
+// Seed takes in what a predecessor had learned, of a neighbour that is not known yet: it is in use at once and asked by
+// unicast, a batch of neighbours after the other. Want is to follow.
+func (t *Table) Seed(k Key, mac MAC, now time.Duration) {
+	if t.entries[k] != nil || mac[0]&1 != 0 || mac == (MAC{}) {
+		return
+	}
+	at := now + time.Duration(t.seeded/seedBatch)*seedInterval
+	t.entries[k] = &entry{state: Stale, mac: mac, deadline: at, used: now, learned: now}
+	t.next = min(t.next, at)
+	t.seeded++
+	t.transient++
+	t.version++
 }
 
 // Own replaces the set of the card's own addresses. New ones are announced.
@@ -185,7 +206,7 @@ func (t *Table) Learn(k Key, mac MAC, solicited, override bool, now time.Duratio
 	if e == nil || mac[0]&1 != 0 || mac == (MAC{}) {
 		return false
 	}
-	known := e.state == Reachable || e.state == Probe
+	known := e.state.Usable()
 	if known && mac != e.mac && !override {
 		return false
 	}
@@ -193,7 +214,7 @@ func (t *Table) Learn(k Key, mac MAC, solicited, override bool, now time.Duratio
 		e.mac = mac
 		t.version++
 	}
-	if known && !solicited && mac == e.mac && e.state == Probe {
+	if known && !solicited && mac == e.mac && e.state != Reachable {
 		return true // hearsay: the probe goes on
 	}
 	e.state, e.tries, e.backoff, e.learned = Reachable, 0, 0, now
@@ -273,6 +294,8 @@ func (t *Table) step(k Key, now time.Duration, actions []Action, failed func(Key
 			return actions
 		}
 		e.state, e.tries = Probe, 0
+	case Stale:
+		e.state, e.tries = Probe, 0
 	case Failed:
 		e.state, e.tries = Incomplete, 0
 	}
@@ -319,7 +342,7 @@ type Neighbour struct {
 }
 
 // Usable says whether frames can be sent to the neighbour.
-func (n *Neighbour) Usable() bool { return n.State == Reachable || n.State == Probe }
+func (n *Neighbour) Usable() bool { return n.State.Usable() }
 
 // List returns all neighbours in order.
 func (t *Table) List(now time.Duration) []Neighbour {

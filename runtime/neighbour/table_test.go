@@ -17,6 +17,9 @@ import (
 //	failed      not wanted                         unknown
 //	reachable   30 s pass, wanted or used          probe, solicited by unicast
 //	reachable   60 s unused, not wanted            unknown
+//	unknown     seeded                             stale
+//	stale       at once, a batch after the other   probe, solicited by unicast
+//	stale       answer                             reachable
 //	probe       answer                             reachable
 //	probe       three solicitations unanswered     incomplete, solicited by multicast
 
@@ -262,5 +265,71 @@ func TestNext(t *testing.T) {
 	table.Advance(5*time.Second, nil, nil)
 	if got := table.Next(); got != 6*time.Second {
 		t.Errorf("next %v", got)
+	}
+}
+
+func TestSeeded(t *testing.T) {
+	s := newScript(t)
+	v := s.t.Version()
+	s.t.Seed(hop, mac1, 0)
+	if mac, state := s.t.Get(hop); mac != mac1 || state != Stale || !state.Usable() || s.t.Version() == v {
+		t.Errorf("seeded: %v, %v", mac, state)
+	}
+	s.t.Want([]Key{hop}, 0)
+	s.t.Learn(hop, mac1, false, true, 0) // hearsay does not spare the question
+	s.want(Stale, "")
+	s.pass(0)
+	s.want(Probe, "unicast")
+	v = s.t.Version()
+	s.t.Learn(hop, mac1, true, true, s.now)
+	s.want(Reachable, "")
+	if s.t.Version() != v {
+		t.Error("version changed without a change")
+	}
+	s.t.Seed(hop, mac2, s.now)
+	if mac, _ := s.t.Get(hop); mac != mac1 {
+		t.Errorf("a seed replaced what is known by %v", mac)
+	}
+}
+
+// TestSeededAndGone: a predecessor's neighbour stays in use until nobody answers.
+func TestSeededAndGone(t *testing.T) {
+	s := newScript(t)
+	s.t.Seed(hop, mac1, 0)
+	s.t.Want([]Key{hop}, 0)
+	v := s.t.Version()
+	s.pass(2900 * time.Millisecond)
+	s.want(Probe, "unicast unicast unicast")
+	if s.t.Version() != v {
+		t.Error("given up early")
+	}
+	s.pass(100 * time.Millisecond)
+	s.want(Incomplete, "solicit")
+	if s.t.Version() == v {
+		t.Error("version did not change")
+	}
+}
+
+// TestSeedsAreSpread: not all are asked at once, and those that nobody wants are forgotten.
+func TestSeedsAreSpread(t *testing.T) {
+	s := newScript(t)
+	var keys []Key
+	for i := range 5 * seedBatch {
+		k := Key{Port: 1, Addr: netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})}
+		s.t.Seed(k, mac1, 0)
+		keys = append(keys, k)
+	}
+	s.t.Seed(hop, MAC{}, 0)
+	s.t.Seed(hop, MAC{1}, 0)
+	s.t.Want(keys[:4*seedBatch], 0)
+	for now := time.Duration(0); now < 5*seedInterval; now += seedInterval {
+		want := seedBatch
+		if got := len(s.t.Advance(now, nil, nil)); got != want {
+			t.Errorf("%d are asked at %v, want %d", got, now, want)
+		}
+	}
+	s.pass(2 * time.Minute)
+	if n := len(s.t.List(s.now)); n != 4*seedBatch {
+		t.Errorf("%d neighbours are known, want those that are wanted: %d", n, 4*seedBatch)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // ErrFull is the error of a table without a place for another name.
@@ -19,6 +21,38 @@ type Indexes struct {
 	used    map[string]uint32
 	retired map[string]uint32
 	never   uint32 // lowest index never given out
+}
+
+// Restore gives names the indexes they have in a list, all of them retired until the next Next names them. An empty name is
+// an index that was given to nobody knows whom. names must differ and not be more than size.
+func Restore(size uint32, names []string) Indexes {
+	x := Indexes{Size: size, retired: make(map[string]uint32, len(names)), never: uint32(len(names))}
+	for i, n := range names {
+		if n == "" {
+			n = Nameless(uint32(i))
+		}
+		x.retired[n] = uint32(i)
+	}
+	return x
+}
+
+// Nameless stands for the name of an index whose name is not known.
+func Nameless(index uint32) string { return unknown + strconv.FormatUint(uint64(index), 10) }
+
+// unknown begins such a name, and no name in a configuration.
+const unknown = "\x00"
+
+// Names lists the names in use and retired by their indexes, for Restore; empty where there is none.
+func (x Indexes) Names() []string {
+	names := make([]string, x.never)
+	for _, m := range [...]map[string]uint32{x.used, x.retired} {
+		for n, i := range m {
+			if !strings.HasPrefix(n, unknown) {
+				names[i] = n
+			}
+		}
+	}
+	return names
 }
 
 // Next assigns indexes to names, which must differ, in their order. free says whether a retired index may go to another

@@ -1,8 +1,10 @@
 package rule
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -387,4 +389,33 @@ func FuzzRules(f *testing.F) {
 			t.Fatalf("host %q path %q: rule %d %v, want %d %v", r.Host, r.Path, got, ok, want, wantOK)
 		}
 	})
+}
+
+// TestRestore: names get the indexes of a list back, the index of an unknown name goes to nobody as long as it is used.
+func TestRestore(t *testing.T) {
+	x := Restore(5, []string{"a", "", "c"})
+	if got := x.Names(); !slices.Equal(got, []string{"a", "", "c"}) || x.Bound() != 3 || len(x.Used()) != 0 {
+		t.Errorf("restored %q, bound %d, used %v", got, x.Bound(), x.Used())
+	}
+	x, err := x.Next("t", []string{"d", "c"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Named{{"c", 2}, {"d", 3}}
+	if got := x.Used(); !slices.Equal(got, want) {
+		t.Errorf("used %v, want %v", got, want)
+	}
+	if got := x.Names(); !slices.Equal(got, []string{"a", "", "c", "d"}) {
+		t.Errorf("names %q", got)
+	}
+	if got := x.Retired(); !slices.Equal(got, []Named{{"a", 0}, {Nameless(1), 1}}) {
+		t.Errorf("retired %v", got)
+	}
+	if _, err := x.Next("t", []string{"d", "c", "e", "f"}, func(i uint32) bool { return i != 0 && i != 1 }); !errors.Is(err, ErrFull) {
+		t.Errorf("error %v", err)
+	}
+	x, err = x.Next("t", []string{"d", "c", "e", "f"}, func(i uint32) bool { return i == 1 })
+	if i, ok := x.Of("f"); err != nil || !ok || i != 1 {
+		t.Errorf("f has index %d, %v, %v", i, ok, err)
+	}
 }

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -103,7 +104,7 @@ func (v *View) register(l regs.Location) Register {
 }
 
 // SetRegister stores a value into a register or a field and returns what it reads afterwards. The value is a number, or
-// the name of one where the field has names. What a store cannot change is refused.
+// the name of one where the field has names. What a store cannot change is refused, and what a runtime has in hand.
 func (v *View) SetRegister(name, value string) (Register, error) {
 	l, ok := regs.LookupRegister(name)
 	if !ok {
@@ -116,8 +117,13 @@ func (v *View) SetRegister(name, value string) (Register, error) {
 	if err != nil {
 		return Register{}, err
 	}
-	if err := v.guard(l, n); err != nil {
+	if err := guard(l, n); err != nil {
 		return Register{}, err
+	}
+	if v.Driven {
+		if err := inHand(l); err != nil {
+			return Register{}, err
+		}
 	}
 	switch {
 	case l.Wide():
@@ -141,15 +147,34 @@ func parseValue(l regs.Location, s string) (uint64, error) {
 			}
 		}
 	}
-	n, err := strconv.ParseUint(s, 0, 64)
+	digits, base := s, 10
+	if len(s) > 2 && (s[:2] == "0x" || s[:2] == "0X") {
+		digits, base = s[2:], 16
+	}
+	n, err := strconv.ParseUint(digits, base, 64)
+	if errors.Is(err, strconv.ErrRange) {
+		return 0, fmt.Errorf("%s does not fit %s: %w", s, l.Name(), ErrRefused)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("value %q of %s is no number: %w", s, l.Name(), ErrRefused)
+		return 0, fmt.Errorf("value %q of %s is no number: write it in decimal, or in hexadecimal after 0x%s: %w", s, l.Name(), orName(l), ErrUsage)
 	}
 	return n, nil
 }
 
+// orName offers the names that a field's values have.
+func orName(l regs.Location) string {
+	if l.Field == nil || len(l.Field.Values) == 0 {
+		return ""
+	}
+	names := make([]string, len(l.Field.Values))
+	for i, v := range l.Field.Values {
+		names[i] = v.Name
+	}
+	return ", or as one of " + strings.Join(names, ", ")
+}
+
 // guard refuses stores that the access kind makes meaningless.
-func (v *View) guard(l regs.Location, n uint64) error {
+func guard(l regs.Location, n uint64) error {
 	access, mask := l.Register.Access, uint64(l.Register.WriteMask())
 	switch {
 	case l.Field != nil:

@@ -18,11 +18,11 @@ type Rule struct {
 	Path    string  `json:"path"`
 	Match   string  `json:"match"` // "exact", "prefix" or "default"
 	Group   string  `json:"group"`
-	Hits    uint64  `json:"hits"`
+	Hits    *uint64 `json:"hits"` // nil: nothing counts them
 	InForce bool    `json:"in_force"`
 }
 
-// Rules reads the rule table in force with its hit counters, by service and precedence.
+// Rules reads the rule table in force with its hit counters, by service and precedence. Defaults have no counter.
 func (v *View) Rules(ctx context.Context) ([]Rule, error) {
 	bank, _ := v.Card.Bank()
 	services, err := v.table(ctx, regs.MemService, bank, 0)
@@ -54,7 +54,8 @@ func (v *View) Rules(ctx context.Context) ([]Rule, error) {
 		r := Rule{Index: &i, Order: e.Order, Service: v.service(e.ServiceService), Group: v.group(e.ControlGroup), InForce: true}
 		var c regs.RuleCounterEntry
 		c.Decode(hits[i*regs.RuleCounterWords:])
-		r.Hits = uint64(c.HitsHi)<<32 | uint64(c.HitsLo)
+		n := uint64(c.HitsHi)<<32 | uint64(c.HitsLo)
+		r.Hits = &n
 		if t, ok := v.Names.Rules[i]; ok {
 			r.Host, r.Path, r.Match = t.Host, t.Path, t.Match
 		}

@@ -9,7 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"splicenic/driver"
@@ -21,6 +23,9 @@ var ErrNotFound = errors.New("not found")
 
 // ErrRefused is the error of a store that would do nothing, or harm.
 var ErrRefused = errors.New("refused")
+
+// ErrUsage is the error of a question or a value that means nothing.
+var ErrUsage = errors.New("wrong usage")
 
 // Names are what a configuration calls things, by their indexes in the card's tables.
 type Names struct {
@@ -41,12 +46,18 @@ type PortText struct {
 
 // View is a card with the names of what it holds. The zero Names are allowed.
 type View struct {
-	Card  *driver.Card
-	Names Names
+	Card   *driver.Card
+	Names  Names
+	Driven bool // a runtime drives the card: SetRegister refuses what it has in hand
 }
 
 // service returns the name of a service, or its index.
 func (v *View) service(i uint32) string { return name(v.Names.Services, i) }
+
+// Services returns the names of services.
+func (v *View) Services() []string {
+	return slices.Compact(slices.Sorted(maps.Values(v.Names.Services)))
+}
 
 func (v *View) group(i uint32) string { return name(v.Names.Groups, i) }
 
@@ -128,6 +139,20 @@ func valueName(format string, word uint32, field string, value uint32) string {
 		}
 	}
 	return strconv.FormatUint(uint64(value), 10)
+}
+
+// States returns the names of the states of a page.
+func States() []string {
+	ft, _ := regs.LookupFormat("page")
+	var names []string
+	for i := range ft.Words {
+		if f, ok := ft.Words[i].Field("state"); ok {
+			for _, v := range f.Values {
+				names = append(names, v.Name)
+			}
+		}
+	}
+	return names
 }
 
 func stateName(state uint32) string {

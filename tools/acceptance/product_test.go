@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"splicenic/runtime/admin"
+	"splicenic/tools/card"
 	"splicenic/tools/netlab"
 )
 
@@ -129,21 +131,54 @@ func start(t *testing.T, config string) *product {
 	must(t, p.servers.Route("default", "2001:db8:1::1"))
 	must(t, p.client.Sysctl("net.ipv4.ip_local_port_range", "1024 65000"))
 
-	file := filepath.Join(p.dir, "splice.yaml")
-	must(t, os.WriteFile(file, []byte(config), 0o644))
-	p.cmd = p.card.Command(context.Background(), binary, "run", "-c", file, "--socket", p.socket)
-	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	must(t, p.cmd.Start())
+	must(t, os.WriteFile(filepath.Join(p.dir, "splice.yaml"), []byte(config), 0o644))
+	p.run()
 	t.Cleanup(p.stop)
 	p.await("the runtime answers and every server's next hop is resolved", 10*time.Second, p.resolved)
 	return p
 }
 
+// run starts the runtime, which starts the card or goes on with the one there is.
+func (p *product) run() {
+	p.t.Helper()
+	p.cmd = p.card.Command(context.Background(), binary, "run", "-c", filepath.Join(p.dir, "splice.yaml"), "--socket", p.socket)
+	p.cmd.Env = append(os.Environ(), "SPLICE_CARD=") // the file says which card
+	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	must(p.t, p.cmd.Start())
+}
+
+// kill ends the runtime as no operator does. The card goes on.
+func (p *product) kill() {
+	p.t.Helper()
+	must(p.t, p.cmd.Process.Kill())
+	if err := p.cmd.Wait(); err == nil {
+		p.t.Error("the runtime ended before it was killed")
+	}
+}
+
+func (p *product) cardSocket() string { return strings.TrimSuffix(p.socket, ".sock") + ".card.sock" }
+
+// status is what the runtime says about itself.
+func (p *product) status() (s admin.Status) {
+	p.t.Helper()
+	c := &http.Client{Transport: p.transport(), Timeout: 10 * time.Second}
+	r, err := c.Get("http://splicenic/v1/status")
+	must(p.t, err)
+	defer r.Body.Close()
+	must(p.t, json.NewDecoder(r.Body).Decode(&s))
+	return s
+}
+
+// transport asks the runtime's socket.
+func (p *product) transport() *http.Transport {
+	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", p.socket)
+	}, DisableKeepAlives: true}
+}
+
 // resolved says whether the card knows the way to every server.
 func (p *product) resolved() bool {
-	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", p.socket)
-	}, DisableKeepAlives: true}, Timeout: time.Second}
+	c := &http.Client{Transport: p.transport(), Timeout: time.Second}
 	r, err := c.Get("http://splicenic/v1/groups")
 	if err != nil {
 		return false
@@ -167,7 +202,13 @@ func (p *product) resolved() bool {
 
 // stop ends the product as an operator does and expects an orderly end.
 func (p *product) stop() {
-	if p.cmd.ProcessState != nil {
+	if p.cmd.ProcessState != nil { // the test ended between two runtimes, or with one that failed
+		if c, _ := card.Find(context.Background(), p.cardSocket()); c != nil {
+			if err := c.Stop(context.Background()); err != nil {
+				p.t.Error(err)
+			}
+			c.Close()
+		}
 		return
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {

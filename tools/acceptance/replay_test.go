@@ -18,6 +18,7 @@ import (
 
 	"splicenic/driver"
 	"splicenic/driver/device"
+	"splicenic/driver/vfiouser/vfiousertest"
 	"splicenic/emu"
 	"splicenic/emu/frame"
 	"splicenic/emu/port"
@@ -87,7 +88,7 @@ func newStack(t *testing.T, ports [2]port.Port) *stack {
 // attach brings the card up and applies the configuration.
 func (s *stack) attach() {
 	s.t.Helper()
-	s.dev = device.Local(s.card, device.LocalConfig{})
+	s.dev = vfiousertest.Join(s.t, s.card)
 	var err error
 	s.drv, err = driver.Open(context.Background(), s.dev, driver.Config{Pump: func() { s.card.Step(s.now) }, Random: rand.NewChaCha8([32]byte{1})})
 	must(s.t, err)

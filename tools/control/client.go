@@ -94,7 +94,31 @@ func (c *Client) Send(ctx context.Context, method, path string, body, v any) (js
 	return c.do(ctx, method, path, bytes.NewReader(b), v)
 }
 
+// A runtime that works answers a question in milliseconds; what changes the card may wait for it.
+const (
+	getPatience  = 10 * time.Second
+	sendPatience = 2 * time.Minute
+)
+
+// errSilent: the runtime took a request and did not answer it.
+var errSilent = errors.New("no answer in time")
+
 func (c *Client) do(ctx context.Context, method, path string, body io.Reader, v any) (json.RawMessage, error) {
+	patience := getPatience
+	if method != http.MethodGet {
+		patience = sendPatience
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w, which is %v", errSilent, patience))
+	defer cancel()
+	doc, err := c.ask(ctx, method, path, body, v)
+	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
+		return nil, &Failure{words: words{What: "ask the runtime for " + path, Where: c.Where, Why: context.Cause(ctx).Error(),
+			Do: "look whether the runtime is stopped (ps shows T: kill -CONT it) or overloaded; its log tells", Exit: ExitFailed}}
+	}
+	return doc, err
+}
+
+func (c *Client) ask(ctx context.Context, method, path string, body io.Reader, v any) (json.RawMessage, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://card/v1/"+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", path, err)

@@ -13,10 +13,12 @@ import (
 
 	"splicenic/driver"
 	"splicenic/driver/device"
+	"splicenic/driver/discover"
 	"splicenic/runtime/admin"
 	"splicenic/runtime/config"
 	"splicenic/runtime/daemon"
 	"splicenic/runtime/view"
+	"splicenic/tools/card"
 	"splicenic/tools/open"
 )
 
@@ -31,7 +33,15 @@ func TestExplain(t *testing.T) {
 		{"anything", errors.New("anything"), ExitFailed},
 		{"usage", Usage("what", "do"), ExitUsage},
 		{"configuration", problems, ExitUsage},
-		{"no card", &open.Error{Card: "vfio:1", Err: open.ErrNotSupported}, ExitNoCard},
+		{"no card", &open.Error{Card: "vfio:1", Err: fs.ErrNotExist}, ExitNoCard},
+		{"card of somebody else", &open.Error{Card: "vfio:1", Err: device.ErrBusy}, ExitBusy},
+		{"card gone while it was opened", &open.Error{Card: "vfio:1", Err: device.ErrDeviceLost}, ExitCard},
+		{"card process", &card.StartError{Socket: "s", Err: fs.ErrInvalid, Exit: ExitNoCard}, ExitNoCard},
+		{"card process killed", &card.StartError{Socket: "s", Err: fs.ErrInvalid}, ExitFailed},
+		{"somebody at the socket", card.ErrForeign, ExitBusy},
+		{"bind refused", &discover.BindError{Address: "0000:65:00.0", Err: discover.ErrRefused, Fix: "do"}, ExitRefused},
+		{"bind failed", &discover.BindError{Address: "0000:65:00.0", Step: "probe", Err: fs.ErrInvalid}, ExitFailed},
+		{"other wires", Refused("what", "where", "do"), ExitRefused},
 		{"no such card", &open.Error{Card: "x", Err: open.ErrName}, ExitUsage},
 		{"lost", &device.OpError{Op: "load", Dev: "emu", Err: device.ErrDeviceLost}, ExitCard},
 		{"mismatch", &driver.MismatchError{}, ExitCard},

@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 
 	"splicenic/driver"
 	"splicenic/driver/device"
+	"splicenic/driver/discover"
 	"splicenic/runtime/admin"
 	"splicenic/runtime/config"
 	"splicenic/runtime/daemon"
 	"splicenic/runtime/view"
+	"splicenic/tools/card"
 	"splicenic/tools/open"
 )
 
@@ -77,12 +80,30 @@ func Explain(what string, err error) *Failure {
 		f.Do = "correct the file; nothing was changed"
 		return f
 	}
-	if card, ok := errors.AsType[*open.Error](err); ok {
-		f.Exit, f.Where, f.Why, f.Do = ExitNoCard, card.Card, card.Err.Error(), card.Next
-		if errors.Is(err, open.ErrName) {
+	if e, ok := errors.AsType[*open.Error](err); ok {
+		f.Exit, f.Where, f.Why, f.Do = ExitNoCard, e.Card, e.Err.Error(), e.Next
+		if why, do, ok := strings.Cut(f.Why, "; do: "); ok { // the driver knows better
+			f.Why, f.Do = why, do
+		}
+		switch {
+		case errors.Is(err, open.ErrName):
 			f.Exit = ExitUsage
+		case errors.Is(err, device.ErrBusy):
+			f.Exit, f.Do = ExitBusy, "stop the other user of the card, or ask it through its --socket"
+		case errors.Is(err, device.ErrDeviceLost):
+			f.Exit, f.Do = ExitCard, "splicectl card list says whether it is still there"
 		}
 		return f
+	}
+	if start, ok := errors.AsType[*card.StartError](err); ok {
+		f.Exit, f.Where, f.Do = ExitFailed, start.Socket, "see "+start.Log
+		if start.Exit > ExitFailed && start.Exit <= ExitRefused {
+			f.Exit = start.Exit // it has words for the same things
+		}
+		return f
+	}
+	if bind, ok := errors.AsType[*discover.BindError](err); ok {
+		explainBind(f, bind)
 	}
 	for _, k := range []struct {
 		err  error
@@ -93,17 +114,30 @@ func Explain(what string, err error) *Failure {
 		{driver.ErrMapMismatch, ExitCard, "splicectl card info names both digests; run the release that was made for the card's image"},
 		{admin.ErrRunning, ExitBusy, "ask the running one through its --socket, or stop it"},
 		{admin.ErrNotSocket, ExitFailed, "name another --socket, or remove the file yourself"},
+		{admin.ErrTooLong, ExitUsage, "name a shorter --socket"},
+		{card.ErrForeign, ExitBusy, "name another --socket"},
 		{device.ErrBusy, ExitBusy, "stop the other user of the card, or ask it through its --socket"},
 		{daemon.ErrRestart, ExitUsage, "stop the runtime and start it with the new file"},
 		{view.ErrRefused, ExitRefused, ""},
+		{discover.ErrRefused, ExitRefused, ""},
 		{fs.ErrNotExist, ExitFailed, "check the path"},
 		{fs.ErrPermission, ExitFailed, "run it as root, or as the user the runtime runs as"},
 		{context.Canceled, ExitFailed, ""},
 	} {
 		if errors.Is(err, k.err) {
-			f.Exit, f.Do = k.exit, k.do
+			if f.Exit == ExitFailed {
+				f.Exit = k.exit
+			}
+			if f.Do == "" {
+				f.Do = k.do
+			}
 			break
 		}
 	}
 	return f
+}
+
+// Refused is a Failure of something that is not done, with the reason in its words.
+func Refused(what, where, do string) *Failure {
+	return &Failure{words: words{What: what, Where: where, Do: do, Exit: ExitRefused}}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"splicenic/driver"
-	"splicenic/driver/discover"
 	"splicenic/runtime/admin"
 	"splicenic/tools/open"
 )
@@ -16,47 +15,67 @@ const DefaultName = "splice"
 
 // Config says whom to ask.
 type Config struct {
-	Card   string // empty: auto
-	Socket string // empty: the default path
-	Shell  bool   // registers are enough: without a runtime nothing is stored into the card
-	Note   func(text string)
-	Sysfs  string // where cards are looked for; empty: /sys
+	Card    string // empty: auto
+	Socket  string // empty: the default path
+	Shell   bool   // registers are enough: without a runtime nothing is stored into the card
+	Note    func(text string)
+	VFIO    open.VFIOOptions
+	Machine open.Machine
 }
 
-// Open finds the runtime, or where none listens opens the card itself. An emulated card is then a fresh one, at its reset
-// values, and Note is told so.
+// Open finds the runtime, or where none listens opens the card itself, for this process alone. An emulated card is then a
+// fresh one, at its reset values, and Note is told so. A card that a runtime has left running is left running.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	c, err := runtimeClient(ctx, cfg)
 	if c != nil || err != nil {
 		return c, err
 	}
-	choice, err := open.Choose(cfg.Card, discover.Config{Root: cfg.Sysfs})
+	choice, err := open.Choose(cfg.Card, cfg.Machine.Discover())
 	if err != nil {
 		return nil, err
 	}
-	card, err := open.Open(choice, open.Config{})
+	note := func(text string) {
+		if cfg.Note != nil && text != "" {
+			cfg.Note(text)
+		}
+	}
+	note(choice.Note)
+	card, err := open.Open(ctx, choice, open.Config{VFIO: cfg.VFIO, Machine: cfg.Machine})
 	if err != nil {
 		return nil, err
 	}
-	begin := time.Now()
-	drv, err := driver.Open(ctx, card, driver.Config{Shell: cfg.Shell, Pump: func() { card.Step(time.Since(begin)) }})
+	drv, err := driver.Open(ctx, card, bare(card, cfg.Shell))
 	if err != nil {
-		return nil, errors.Join(err, card.Close())
+		return nil, errors.Join(err, card.Detach())
 	}
-	if cfg.Note != nil {
-		if choice.Note != "" {
-			cfg.Note(choice.Note)
-		}
-		cfg.Note("no runtime at " + socketPath(cfg) + ": this is a fresh emulated card at its reset values")
+	if card.Emulated() {
+		note("no runtime at " + socketPath(cfg) + ": this is a fresh emulated card at its reset values")
 	}
-	c = &Client{Where: choice.String(), close: func() error {
-		if !cfg.Shell {
-			err = drv.Shutdown(context.Background())
-		}
-		return errors.Join(err, card.Close())
-	}}
+	c = &Client{Where: choice.String(), close: func() error { return leave(card, drv, cfg.Shell) }}
 	c.http.Transport = handled{admin.Handler(admin.Bare(drv), nil)}
 	return c, nil
+}
+
+// bare is how a card is opened for a few questions. Its rings are small, and never those that a runtime has left behind:
+// the next runtime sees that by their sizes.
+func bare(card *open.Card, shell bool) driver.Config {
+	cfg := driver.Config{Shell: shell, Adopt: card.Outlives(), Rings: driver.Rings{Exception: 16, Event: 16, Completion: 16, Inject: 16, Command: 16, FrameBytes: 16384}}
+	if card.Emulated() {
+		begin := time.Now()
+		cfg.Pump = func() { card.Step(time.Since(begin)) }
+	}
+	return cfg
+}
+
+// leave lets a card go after a few questions.
+func leave(card *open.Card, drv *driver.Card, shell bool) error {
+	switch {
+	case shell:
+		return card.Detach()
+	case drv.Adopted():
+		return errors.Join(drv.Leave(context.Background()), card.Detach())
+	}
+	return errors.Join(drv.Shutdown(context.Background()), card.Close())
 }
 
 // runtimeClient returns a client of the runtime, nil where none listens.
@@ -69,30 +88,4 @@ func socketPath(cfg Config) string {
 		return cfg.Socket
 	}
 	return admin.DefaultSocket(DefaultName)
-}
-
-// Cards lists the cards of this machine.
-func Cards(sysfs string) ([]Found, error) {
-	list, err := discover.List(discover.Config{Root: sysfs})
-	if err != nil {
-		return nil, err
-	}
-	found := []Found{}
-	for i := range list {
-		c := &list[i]
-		found = append(found, Found{Name: c.Name(), Body: open.VFIO, Driver: c.Driver, Group: c.Group, NUMANode: c.NUMANode, Usable: c.Usable, Why: c.Why, Next: c.Next})
-	}
-	return append(found, Found{Name: open.Emulator, Body: open.Emulator, Group: -1, NUMANode: -1, Usable: true}), nil
-}
-
-// Found is a card of this machine.
-type Found struct {
-	Name     string `json:"name"` // as --card takes it
-	Body     string `json:"body"`
-	Driver   string `json:"driver"`
-	Group    int    `json:"group"`
-	NUMANode int    `json:"numa_node"`
-	Usable   bool   `json:"usable"`
-	Why      string `json:"why"`  // why not
-	Next     string `json:"next"` // the command that helps
 }

@@ -41,10 +41,13 @@ func readAll(name string, in io.Reader) ([]byte, error) {
 		in = f
 	}
 	b, err := io.ReadAll(io.LimitReader(in, maxFile+1))
-	if err == nil && len(b) > maxFile {
-		err = fmt.Errorf("read %s: more than %d bytes", name, maxFile)
+	if err != nil {
+		return nil, Usage(fmt.Sprintf("%s cannot be read: %v", name, err), "name a file that can be read")
 	}
-	return b, err
+	if len(b) > maxFile {
+		return nil, Usage(fmt.Sprintf("%s has more than %d bytes", name, maxFile), "name a smaller file")
+	}
+	return b, nil
 }
 
 // Checked is what a check of a configuration says.

@@ -26,6 +26,9 @@ const (
 // not at all. Where namespaces are not allowed the error is netlab.ErrNotPermitted, and nothing has happened yet; see
 // netlab.Enter for how an ordinary user gets there.
 func Run(ctx context.Context, n int, live io.Writer) (*Report, error) {
+	if err := checkRequests(n); err != nil {
+		return nil, err
+	}
 	lab, err := netlab.New()
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 
 // Config is how the demo is shown.
 type Config struct {
-	Requests int
+	Requests int               // 1 to MaxRequests
 	Memory   bool              // in memory in any case
 	Live     io.Writer         // requests as they end; nil: not at all
 	Note     func(text string) // told why there are no namespaces
@@ -21,6 +21,9 @@ type Config struct {
 // namespace: then the report is nil, the other process has shown everything, and code is its exit code. The error says,
 // beside what could not be done, that a request went wrong.
 func Main(ctx context.Context, cfg Config) (r *Report, code int, err error) {
+	if err := checkRequests(cfg.Requests); err != nil {
+		return nil, 0, err
+	}
 	why := "asked for"
 	if !cfg.Memory {
 		code, done, err := netlab.Enter()

@@ -18,6 +18,9 @@ import (
 // RunInMemory carries n requests over ports in memory: the same card, runtime and plan, our own TCP at both ends, and time
 // that passes in steps, so that a second run shows the same lines. live shows the requests as they end; nil: not at all.
 func RunInMemory(ctx context.Context, n int, why string, live io.Writer) (*Report, error) {
+	if err := checkRequests(n); err != nil {
+		return nil, err
+	}
 	r := &Report{Mode: "memory", Why: why}
 	m := &memoryNet{ctx: ctx, board: newBoard(live, r), plan: plan(n), begun: map[*tcppeer.Conn]begun{}}
 	if err := m.build(); err != nil {

@@ -86,6 +86,19 @@ func (r *request) head() string {
 	return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: splicectl-demo\r\nAccept: */*\r\nConnection: close\r\n\r\n", r.path, r.host)
 }
 
+// MaxRequests is how many requests a demo may have.
+const MaxRequests = 1_000_000
+
+// ErrRequests refuses a demo of any other number.
+var ErrRequests = fmt.Errorf("a demo has 1 to %d requests", MaxRequests)
+
+func checkRequests(n int) error {
+	if n < 1 || n > MaxRequests {
+		return ErrRequests
+	}
+	return nil
+}
+
 // plan is the first n requests: the kinds below in turn.
 func plan(n int) []request {
 	app, static := []string{"alpha", "beta"}, []string{"gamma"}

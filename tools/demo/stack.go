@@ -26,7 +26,7 @@ type stack struct {
 
 // newStack makes the card between two ports.
 func newStack(ports [2]port.Port) (*stack, error) {
-	card, err := open.Open(open.Choice{Body: open.Emulator}, open.Config{Ports: ports})
+	card, err := open.Open(context.Background(), open.Choice{Body: open.Emulator}, open.Config{Ports: ports})
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,9 @@
-// Package host runs a card with its runtime in one process: the emulated card's loop, the driver, the daemon and its
-// socket, from the configuration file to an orderly end. Card side and runtime meet at the device contract only.
+// Package host is the runtime's process: it finds its card or starts a card process for it, brings the card up or takes it
+// over as a predecessor left it, runs the daemon and its socket, and comes to an orderly end. Card side and runtime meet at
+// the device contract only; with Config.InProcess both are in this process.
+//
+// What Run starts it ends, with one exception that is meant: a card process outlives a runtime that is killed, and one that
+// is told to keep its card.
 package host
 
 import (
@@ -12,35 +16,46 @@ import (
 	"time"
 
 	"splicenic/driver"
-	"splicenic/driver/discover"
+	"splicenic/driver/device"
 	"splicenic/runtime/admin"
 	"splicenic/runtime/config"
 	"splicenic/runtime/daemon"
+	"splicenic/tools/card"
 	"splicenic/tools/control"
 	"splicenic/tools/open"
 )
 
-// shutdownTimeout bounds the end of the card's rings.
-const shutdownTimeout = 5 * time.Second
+// How long the end of the card's rings may take. A card that has to be given back is taken away by its process soon after.
+const (
+	shutdownTimeout = 5 * time.Second
+	giveBackTimeout = 1500 * time.Millisecond
+)
 
 // Config says what to run.
 type Config struct {
-	File   string           // the configuration file
-	Card   string           // instead of the file's card; empty: the file's
-	Socket string           // instead of the file's and the default path; empty: those
-	Hangup <-chan os.Signal // the file is applied again; nil: never
-	Log    *slog.Logger
-	Ready  func(Ready) // called once, when connections are taken and the socket answers; nil: not at all
-	Sysfs  string      // where cards are looked for; empty: /sys
+	File      string           // the configuration file
+	Card      string           // instead of the file's card; empty: the file's
+	Socket    string           // instead of the file's and the default path; empty: those
+	InProcess bool             // the card is in this process and ends with it
+	Keep      bool             // at the end the card goes on as it is, for the next Run. False: a card process of this name ends
+	Hangup    <-chan os.Signal // the file is applied again; nil: never
+	Log       *slog.Logger
+	Ready     func(Ready) // called once, when connections are taken and the socket answers; nil: not at all
+	VFIO      open.VFIOOptions
+	Machine   open.Machine
+	Command   []string // starts a card process, before its flags; empty: this program's own
 }
 
 // Ready says what runs.
 type Ready struct {
-	Card     string `json:"card"`
-	Socket   string `json:"socket"`
-	File     string `json:"file"`
-	Services int    `json:"services"`
-	PID      int    `json:"pid"`
+	Card        string `json:"card"`
+	Socket      string `json:"socket"`
+	File        string `json:"file"`
+	Services    int    `json:"services"`
+	PID         int    `json:"pid"`
+	CardSocket  string `json:"card_socket"`  // empty: the card is in this process
+	CardProcess int    `json:"card_process"` // 0: none that belongs to this name
+	Attached    string `json:"attached"`     // reset, adopted or continued
 }
 
 // Run runs until ctx ends, which is no error, or until the card is lost.
@@ -56,19 +71,19 @@ func Run(ctx context.Context, cfg Config) error {
 	for _, w := range c.Warnings {
 		cfg.Log.Warn(w.String())
 	}
-	socket := firstOf(cfg.Socket, c.Socket, admin.DefaultSocket(control.DefaultName))
-	listener, err := admin.Listen(socket)
+	p := placeOf(firstOf(cfg.Socket, c.Socket, admin.DefaultSocket(control.DefaultName)))
+	listener, err := admin.Listen(p.socket)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	card, err := openCard(cfg, c)
+	b, err := openBody(ctx, cfg, c, p)
 	if err != nil {
 		return err
 	}
-	r := &runner{cfg: cfg, card: card, listener: listener}
-	err = r.run(ctx, c, Ready{Card: card.Choice.String(), Socket: socket, File: cfg.File, Services: len(c.Services), PID: os.Getpid()})
-	return errors.Join(err, card.Close())
+	defer b.forget()
+	r := &runner{cfg: cfg, body: b, place: p, listener: listener}
+	return r.run(ctx, c)
 }
 
 func firstOf(names ...string) string {
@@ -80,58 +95,49 @@ func firstOf(names ...string) string {
 	return ""
 }
 
-// openCard opens the card that flag or file name.
-func openCard(cfg Config, c *config.Config) (*open.Card, error) {
-	choice, err := open.Choose(firstOf(cfg.Card, c.Card.String()), discover.Config{Root: cfg.Sysfs})
-	if err != nil {
-		return nil, err
-	}
-	if choice.Note != "" {
-		cfg.Log.Warn(choice.Note)
-	}
-	wires := open.Config{Client: c.Emu.Client.String(), Server: c.Emu.Server.String(), Seed: c.Seed}
-	if choice.Body == open.Emulator && wires.Client == "" {
-		return nil, control.Usage(cfg.File+": the emulated card needs wires", "add emu: {client: eth1, server: eth2} to the file")
-	}
-	if choice.Body != open.Emulator && wires.Client != "" {
-		cfg.Log.Warn("emu: is not used: the card is " + choice.String())
-	}
-	return open.Open(choice, wires)
-}
-
 // runner is what runs at the same time.
 type runner struct {
 	cfg      Config
-	card     *open.Card
+	body     *body
+	place    place
 	listener *admin.Listener
+	card     *driver.Card
 	daemon   *daemon.Daemon
+	ready    bool // it has been
 }
 
 // run starts everything from the card upwards and ends it in the opposite order.
-func (r *runner) run(ctx context.Context, c *config.Config, ready Ready) error {
-	cardContext, stopCard := context.WithCancel(context.WithoutCancel(ctx))
-	var group sync.WaitGroup
-	defer group.Wait()
-	defer stopCard()
+func (r *runner) run(ctx context.Context, c *config.Config) error {
+	moving, halt := context.WithCancel(context.WithoutCancel(ctx))
+	defer halt()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	var group sync.WaitGroup
 	group.Go(func() {
-		if err := r.card.Run(cardContext); err != nil && cardContext.Err() == nil {
+		if err := r.body.Run(moving); err != nil && moving.Err() == nil {
 			stop(fmt.Errorf("card: %w", err))
 		}
 	})
-	drv, err := driver.Open(ctx, r.card, driver.Config{})
-	if err != nil {
-		return r.cause(ctx, fmt.Errorf("bring card up: %w", err))
+	err := r.operate(ctx, stop, c)
+	how := r.ending(err)
+	err = errors.Join(err, r.quiet(moving, how))
+	halt()
+	group.Wait()
+	return errors.Join(err, r.body.end(context.WithoutCancel(ctx), how))
+}
+
+// operate brings the card up and serves until ctx ends. When it returns nobody uses the card any more.
+func (r *runner) operate(ctx context.Context, stop context.CancelCauseFunc, c *config.Config) (err error) {
+	if r.card, err = driver.Open(ctx, r.body, r.body.driverConfig()); err != nil {
+		return r.cause(ctx, fmt.Errorf("bring card up: %w", r.body.explain(err)))
 	}
-	defer func() {
-		end, cancel := context.WithTimeout(cardContext, shutdownTimeout)
-		defer cancel()
-		if err := drv.Shutdown(end); err != nil {
-			r.cfg.Log.Error("card not shut down", "error", err)
-		}
-	}()
-	if r.daemon, err = daemon.New(daemon.Config{Card: drv, Log: r.cfg.Log}); err != nil {
+	if err := r.card.Mismatch(); err != nil {
+		return err
+	}
+	if err := r.body.ReleaseUnclaimed(); err != nil {
+		r.cfg.Log.Warn("memory of the runtime before is not all given back", "error", err)
+	}
+	if r.daemon, err = daemon.New(daemon.Config{Card: r.card, Log: r.cfg.Log, State: r.body.state}); err != nil {
 		return err
 	}
 	if _, err := r.daemon.Apply(ctx, c); err != nil {
@@ -142,11 +148,44 @@ func (r *runner) run(ctx context.Context, c *config.Config, ready Ready) error {
 	defer stop(nil)
 	serving.Go(func() { stop(unlessOver(ctx, r.daemon.Run(ctx))) })
 	serving.Go(func() { stop(unlessOver(ctx, admin.Serve(ctx, r.listener, r.daemon))) })
-	if r.cfg.Ready != nil {
-		r.cfg.Ready(ready)
-	}
+	serving.Go(func() { r.watch(ctx, stop) })
+	r.ready = true
+	serving.Go(func() {
+		select {
+		case <-r.daemon.Accepting():
+			if r.cfg.Ready != nil {
+				r.cfg.Ready(r.describe(c))
+			}
+		case <-ctx.Done():
+		}
+	})
 	r.reload(ctx)
 	return r.cause(ctx, nil)
+}
+
+func (r *runner) describe(c *config.Config) Ready {
+	ready := Ready{
+		Card: r.body.choice.String(), Socket: r.place.socket, File: r.cfg.File, Services: len(c.Services), PID: os.Getpid(),
+		Attached: r.daemon.Status().Attached,
+	}
+	if r.body.Outlives() {
+		ready.CardSocket = r.body.socket
+	}
+	if r.body.process != nil {
+		ready.CardProcess = r.body.process.PID
+	}
+	return ready
+}
+
+// watch ends everything when the machine wants the card back, or has seen it fail.
+func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) {
+	select {
+	case <-r.body.RemovalRequested():
+		stop(card.ErrRemoved)
+	case <-r.body.ErrorNotice():
+		stop(fmt.Errorf("the bus reported an error of the card: %w", device.ErrDeviceLost))
+	case <-ctx.Done():
+	}
 }
 
 // unlessOver is nil for an error that is only the end of ctx.
@@ -160,9 +199,45 @@ func unlessOver(ctx context.Context, err error) error {
 // cause is why everything ends: an error of a part, if one came first, else err.
 func (r *runner) cause(ctx context.Context, err error) error {
 	if why := context.Cause(ctx); why != nil && !errors.Is(why, context.Canceled) {
-		return why
+		return r.body.explain(why)
 	}
 	return err
+}
+
+// ending decides what becomes of the card. Traffic matters most: whatever goes wrong above a card that works, it is left
+// to go on, for the next runtime.
+func (r *runner) ending(err error) ending {
+	switch {
+	case errors.Is(err, card.ErrRemoved):
+		return giveBack
+	case errors.Is(err, device.ErrDeviceLost):
+		return lost
+	case !r.ready && r.body.started, !r.body.Outlives():
+		return stopAll
+	case r.cfg.Keep, err != nil:
+		return keepOn
+	}
+	return stopAll
+}
+
+// quiet ends the runtime's use of the card, while the card still works.
+func (r *runner) quiet(ctx context.Context, how ending) error {
+	if r.card == nil || how == lost || r.card.Mismatch() != nil {
+		return nil
+	}
+	patience := shutdownTimeout
+	if how == giveBack {
+		patience = giveBackTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if how == keepOn {
+		return r.card.Leave(ctx)
+	}
+	if err := r.card.Shutdown(ctx); err != nil {
+		r.cfg.Log.Error("card not shut down", "error", err)
+	}
+	return nil
 }
 
 // reload applies the file again at each hangup, until ctx ends. A file that is wrong changes nothing; the daemon logs and

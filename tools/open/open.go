@@ -1,21 +1,19 @@
 // Package open turns a card's name into a device: auto, emu, vfio:ADDRESS or vfio-user:PATH. It is the only place that
-// knows both the emulator and the driver's ways to reach a card; everybody else has a device.Device.
+// knows both the emulator and the driver's ways to reach a card; everybody else has a device.Device. Only the card
+// process (tools/card) also sees the card's other side, which NewEmulator and OpenVFIO give it.
 //
 // A Card owns its device and, for the emulator, the card behind it with its ports. It starts no goroutine: Run is its
 // caller's.
 package open
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
-	"time"
 
-	"splicenic/driver/device"
 	"splicenic/driver/discover"
-	"splicenic/emu"
-	"splicenic/emu/port"
+	"splicenic/driver/vfio"
 )
 
 // Bodies of a card.
@@ -28,9 +26,6 @@ const (
 
 // ErrName: no card can have that name.
 var ErrName = errors.New("no such card")
-
-// ErrNotSupported: a card of a kind that this release cannot open yet.
-var ErrNotSupported = errors.New("not supported yet")
 
 // An Error says that there is no usable card, and what to do about it.
 type Error struct {
@@ -74,7 +69,11 @@ func Choose(card string, d discover.Config) (Choice, error) {
 			break
 		}
 		return Choice{Body: Emulator}, nil
-	case VFIO, VFIOUser:
+	case VFIO:
+		if address, err := vfio.ParseAddress(name); err == nil {
+			return Choice{Body: body, Name: address}, nil
+		}
+	case VFIOUser:
 		if name != "" {
 			return Choice{Body: body, Name: name}, nil
 		}
@@ -97,94 +96,19 @@ func chooseAuto(d discover.Config) (Choice, error) {
 	return Choice{Body: VFIO, Name: found.Address}, nil
 }
 
-// Config says how to open a Choice.
-type Config struct {
-	// The emulated card's wires, as emu/port.Open takes them, or mem: nothing is attached. Both empty: mem. Server
-	// empty beside a client: a one-armed card.
-	Client, Server string
-	// Ports are used instead where given; they are the card's from then on.
-	Ports    [2]port.Port
-	Seed     uint64
-	Geometry emu.Geometry
+// A Machine is where the kernel's file systems are.
+type Machine struct {
+	Root string // of a tree with sys, dev, proc and run; empty: this machine
 }
 
-// A Card is an open card.
-type Card struct {
-	device.Device
-	Choice Choice
-	emu    *emu.Card
+func (m Machine) dir(name string) string {
+	if m.Root == "" {
+		return ""
+	}
+	return filepath.Join(m.Root, name)
 }
 
-// Open opens the card.
-func Open(c Choice, cfg Config) (*Card, error) {
-	if c.Body != Emulator {
-		return nil, &Error{Card: c.String(), Err: fmt.Errorf("cards over %s are %w", c.Body, ErrNotSupported), Next: "use --card emu"}
-	}
-	ports, err := wires(cfg)
-	if err != nil {
-		return nil, &Error{Card: c.String(), Err: err}
-	}
-	card, err := emu.New(emu.Config{Geometry: cfg.Geometry, Client: ports[0], Server: ports[1], Seed: cfg.Seed})
-	if err != nil {
-		return nil, errors.Join(&Error{Card: c.String(), Err: err}, closePorts(ports))
-	}
-	return &Card{Device: device.Local(card, device.LocalConfig{}), Choice: c, emu: card}, nil
-}
-
-// nothing is the wire that leads nowhere.
-const nothing = "mem"
-
-// wires opens the emulated card's ports.
-func wires(cfg Config) (ports [2]port.Port, err error) {
-	if cfg.Ports[0] != nil {
-		return cfg.Ports, nil
-	}
-	specs := [2]string{cfg.Client, cfg.Server}
-	if cfg.Client == "" {
-		specs = [2]string{nothing, nothing}
-	}
-	for i, spec := range specs {
-		switch spec {
-		case "":
-			continue
-		case nothing:
-			ports[i], _ = port.Pair(port.MemConfig{MACs: [2][6]byte{{2, 0, 0, 0, 0, byte(i + 1)}}})
-			continue
-		}
-		if ports[i], err = port.Open(spec); err != nil {
-			return ports, errors.Join(err, closePorts(ports))
-		}
-	}
-	port.Align(ports[:]...) // captures of both sides keep in step
-	return ports, nil
-}
-
-func closePorts(ports [2]port.Port) (err error) {
-	for _, p := range ports {
-		if p != nil {
-			err = errors.Join(err, p.Close())
-		}
-	}
-	return err
-}
-
-// Run moves frames until ctx ends. A card that is not in this process moves them by itself.
-func (c *Card) Run(ctx context.Context) error {
-	if c.emu == nil {
-		<-ctx.Done()
-		return nil
-	}
-	return c.emu.Run(ctx)
-}
-
-// Step makes an emulated card work once, at a time its caller gives; see emu.Card.Step.
-func (c *Card) Step(now time.Duration) bool { return c.emu != nil && c.emu.Step(now) }
-
-// Close lets the device go, and ends the emulated card. Run has to have returned.
-func (c *Card) Close() error {
-	err := c.Device.Close()
-	if c.emu != nil {
-		err = errors.Join(err, c.emu.Close())
-	}
-	return err
+// Discover is where cards are looked for.
+func (m Machine) Discover() discover.Config {
+	return discover.Config{Root: m.dir("sys"), Dev: m.dir("dev"), Proc: m.dir("proc"), Run: m.dir("run/splicenic/bind")}
 }

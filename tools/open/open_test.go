@@ -63,6 +63,8 @@ func TestChoose(t *testing.T) {
 		{name: "emulator beside a card", cards: map[string]string{"0000:65:00.0": "vfio-pci"}, card: "emu", want: "emu"},
 		{name: "vfio by name", card: "vfio:0000:65:00.0", want: "vfio:0000:65:00.0"},
 		{name: "vfio-user by name", card: "vfio-user:/run/splice/card.sock", want: "vfio-user:/run/splice/card.sock"},
+		{name: "vfio by a short name", card: "vfio:65:00.0", want: "vfio:0000:65:00.0"},
+		{name: "vfio with nonsense", card: "vfio:board", says: []string{"no such card"}},
 		{name: "vfio without address", card: "vfio:", says: []string{"no such card"}},
 		{name: "emulator with a name", card: "emu:1", says: []string{"no such card"}},
 		{name: "auto with a name", card: "auto:1", says: []string{"no such card"}},
@@ -96,9 +98,15 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestOpen opens what this release can open, and names what it cannot.
+// TestOpen opens cards of every kind, and says what keeps it from one.
 func TestOpen(t *testing.T) {
 	small := emu.Geometry{Pages: 64, Heads: 4}
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "sys/bus/pci/devices"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	addCard(t, filepath.Join(root, "sys"), "0000:65:00.0", "vfio-pci")
+	machine := Machine{Root: root}
 	for _, tt := range []struct {
 		name   string
 		choice Choice
@@ -107,12 +115,14 @@ func TestOpen(t *testing.T) {
 	}{
 		{"emulator", Choice{Body: Emulator}, Config{Geometry: small}, nil},
 		{"one-armed", Choice{Body: Emulator}, Config{Geometry: small, Client: "mem"}, nil},
-		{"vfio", Choice{Body: VFIO, Name: "0000:65:00.0"}, Config{}, ErrNotSupported},
-		{"vfio-user", Choice{Body: VFIOUser, Name: "/run/x"}, Config{}, ErrNotSupported},
+		{"vfio without its node", Choice{Body: VFIO, Name: "0000:65:00.0"}, Config{Machine: machine}, os.ErrNotExist},
+		{"vfio over what there is not", Choice{Body: VFIO, Name: "0000:65:00.0"}, Config{VFIO: VFIOOptions{Transport: "usb"}}, ErrName},
+		{"nobody serves", Choice{Body: VFIOUser, Name: filepath.Join(root, "no.sock")}, Config{}, os.ErrNotExist},
 		{"no such interface", Choice{Body: Emulator}, Config{Client: "mem", Server: "pcap:/no/such/file,"}, os.ErrNotExist},
+		{"no such body", Choice{Body: "board"}, Config{}, ErrName},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := Open(tt.choice, tt.cfg)
+			c, err := Open(t.Context(), tt.choice, tt.cfg)
 			if !errors.Is(err, tt.want) {
 				t.Fatalf("got %v, want %v", err, tt.want)
 			}
@@ -122,11 +132,11 @@ func TestOpen(t *testing.T) {
 				}
 				return
 			}
-			if i := c.Info(); i.Body != "emu" || i.Regions[device.Bar0].Size == 0 {
+			if i := c.Info(); i.Body != "emu" || i.Regions[device.Bar0].Size == 0 || c.Outlives() || !c.Emulated() || c.Bus() != nil {
 				t.Errorf("info %+v", i)
 			}
 			c.Step(time.Millisecond)
-			if err := c.Close(); err != nil {
+			if err := c.Detach(); err != nil { // in this process it is a close
 				t.Error(err)
 			}
 			if err := c.Close(); err != nil {

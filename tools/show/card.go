@@ -79,9 +79,40 @@ func mismatch(text string) string {
 
 // Cards writes a line a card of this machine.
 func Cards(w io.Writer, cards []control.Found) {
-	table(w, "CARD USABLE DRIVER GROUP NUMA WHY-NOT NEXT", func(row func(...any)) {
+	table(w, "CARD USABLE DRIVER GROUP NUMA LINK WHY-NOT NEXT", func(row func(...any)) {
 		for _, c := range cards {
-			row(c.Name, yes(c.Usable), c.Driver, number(c.Group), number(c.NUMANode), c.Why, c.Next)
+			row(c.Name, yes(c.Usable), c.Driver, number(c.Group), number(c.NUMANode), c.Link, c.Why, c.Next)
+		}
+	})
+}
+
+// Served writes what a card process says.
+func Served(w io.Writer, s control.Served) {
+	fmt.Fprintf(w, "card %s is served at %s by process %d\n", s.Card, s.Socket, s.PID)
+}
+
+// Binding writes the writes that changed a card's driver, or would.
+func Binding(w io.Writer, b control.Binding) {
+	for _, line := range b.Writes {
+		fmt.Fprintln(w, line)
+	}
+	to := "no driver has"
+	if b.To != "" {
+		to = "driver " + b.To + " has"
+	}
+	switch {
+	case len(b.Writes) == 0:
+		fmt.Fprintf(w, "%s %s already\n", to, b.Address)
+	case !b.DryRun:
+		fmt.Fprintf(w, "%s %s now\n", to, b.Address)
+	}
+}
+
+// Checks writes a line a check.
+func Checks(w io.Writer, checks []control.Finding) {
+	table(w, "CHECK STATUS FOUND WHY FIX", func(row func(...any)) {
+		for _, c := range checks {
+			row(c.Name, c.Status, c.Number, c.Why, c.Fix)
 		}
 	})
 }

@@ -48,7 +48,7 @@ func value(v any, unit string) string {
 	case nil:
 		return "-"
 	case float64:
-		s = strconv.FormatFloat(v, 'f', -1, 64)
+		s = decimal(v)
 	}
 	if unit != "" {
 		return s + " " + unit

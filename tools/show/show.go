@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,7 +85,7 @@ func CAM(w io.Writer, entries []view.CAMEntry) {
 func Rules(w io.Writer, rules []view.Rule) {
 	table(w, "ORDER INDEX SERVICE HOST PATH MATCH GROUP HITS IN-FORCE", func(row func(...any)) {
 		for _, r := range rules {
-			row(r.Order, optional(r.Index), r.Service, r.Host, r.Path, r.Match, r.Group, r.Hits, yes(r.InForce))
+			row(r.Order, optional(r.Index), r.Service, r.Host, r.Path, r.Match, r.Group, optional(r.Hits), yes(r.InForce))
 		}
 	})
 }
@@ -126,9 +127,19 @@ func walk(name string, v any, line func(name, value string)) {
 		line(name, "-")
 	case string:
 		line(name, v)
+	case float64: // any number, once it was JSON
+		line(name, decimal(v))
 	default:
 		line(name, fmt.Sprint(v))
 	}
+}
+
+// decimal writes integers in full, and fractions as short as they are told apart.
+func decimal(v float64) string {
+	if v == math.Trunc(v) {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
 func join(a, b string) string {

@@ -63,6 +63,32 @@ func TestPageText(t *testing.T) {
 	}
 }
 
+// TestNumbers: a counter is an integer, however large.
+func TestNumbers(t *testing.T) {
+	var doc any
+	if err := json.Unmarshal([]byte(`{"a":1048576,"b":[18446744073709549568],"c":1.5,"d":true,"e":0}`), &doc); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	Document(&b, doc)
+	const want = "a     1048576\nb[0]  18446744073709549568\nc     1.5\nd     true\ne     0\n"
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+// TestRules: what nothing counts is a dash, what was never hit is 0.
+func TestRules(t *testing.T) {
+	var b bytes.Buffer
+	Rules(&b, []view.Rule{{Service: "web", Path: "/x", Match: "exact", Hits: new(uint64), InForce: true}, {Order: 1, Service: "web", Match: "default", InForce: true}})
+	const want = "ORDER  INDEX  SERVICE  HOST  PATH  MATCH    GROUP  HITS  IN-FORCE\n" +
+		"0      -      web      -     /x    exact    -      0     yes\n" +
+		"1      -      web      -     -     default  -      -     yes\n"
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
 func TestSelect(t *testing.T) {
 	var doc any
 	if err := json.Unmarshal([]byte(`{"pages":{"free":3,"list":[1,2]},"name":"x","none":null}`), &doc); err != nil {

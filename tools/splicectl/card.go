@@ -13,7 +13,7 @@ import (
 func cardCommand(e *env) *cobra.Command {
 	return parent("card", "The card itself",
 		leaf("list", "Cards of this machine, and which of them auto would take", cobra.NoArgs, func(context.Context, []string) error {
-			cards, err := control.Cards("")
+			cards, err := control.Cards(e.machine)
 			if err != nil {
 				return err
 			}
@@ -41,6 +41,7 @@ func cardCommand(e *env) *cobra.Command {
 				return show.Answer(e.out, e.json(), doc, "card reset", show.Line)
 			})
 		}),
+		serveCommand(e), bindCommand(e), releaseCommand(e), doctorCommand(e),
 	)
 }
 

@@ -15,7 +15,16 @@ import (
 func configCommand(e *env) *cobra.Command {
 	file := func(use, short string, do func(ctx context.Context, text admin.File) error) *cobra.Command {
 		var name string
-		c := leaf(use, short, cobra.NoArgs, func(ctx context.Context, _ []string) error {
+		c := leaf(use+" [FILE]", short, cobra.MaximumNArgs(1), func(ctx context.Context, args []string) error {
+			name := name
+			switch {
+			case len(args) == 0 && name == "":
+				return control.Usage("no configuration file is named", "give it as -c FILE; - is standard input")
+			case len(args) > 0 && name != "":
+				return control.Usage("two configuration files are named: "+name+" and "+args[0], "name one")
+			case len(args) > 0:
+				name = args[0]
+			}
 			text, err := control.ReadFile(name, e.in)
 			if err != nil {
 				return err
@@ -23,7 +32,7 @@ func configCommand(e *env) *cobra.Command {
 			return do(ctx, text)
 		})
 		c.Flags().StringVarP(&name, "config", "c", "", "the configuration file; -: standard input")
-		_ = c.MarkFlagRequired("config")
+		c.ValidArgsFunction = nil // files
 		return c
 	}
 	ask := func(path string) func(ctx context.Context, text admin.File) error {

@@ -45,6 +45,7 @@ func TestF09EveryCommandFails(t *testing.T) {
 		args := strings.Fields(c)
 		rows = append(rows,
 			row{append(args, "--card", "vfio:0000:65:00.0"), dead, 3},
+			row{append(args, "--card", "vfio-user:"+dead), dead, 3},
 			row{append(args, "--card", "nonsense"), dead, 2},
 			row{append(args, "-o", "xml"), dead, 2},
 			row{args, broken, 4}, // a runtime whose card is lost
@@ -64,7 +65,16 @@ func TestF09EveryCommandFails(t *testing.T) {
 		row{[]string{"version", "now"}, dead, 2},
 		row{[]string{"completion", "tcsh"}, dead, 2},
 		row{[]string{"demo", "--requests", "none"}, dead, 2},
+		row{[]string{"demo", "--requests", "-5"}, dead, 2},
+		row{[]string{"demo", "--memory", "--requests", "0"}, dead, 2},
+		row{[]string{"demo", "--requests", "9223372036854775807"}, dead, 2},
 		row{[]string{"card", "list", "all"}, dead, 2},
+		row{[]string{"card", "serve"}, dead, 2},
+		row{[]string{"card", "serve", "--card", "vfio:0000:65:00.0", "--socket", filepath.Join(dir, "c.sock")}, dead, 3},
+		row{[]string{"card", "serve", "--card", "emu", "--socket", bad}, dead, 1},
+		row{[]string{"card", "bind", "board"}, dead, 2},
+		row{[]string{"card", "release", "ffff:65:00.0"}, dead, 3},
+		row{[]string{"card", "doctor", "--udev-rule", "cards", "--card", "vfio:ffff:65:00.0"}, dead, 3},
 	)
 	for _, r := range rows {
 		t.Run(strings.Join(r.args, " ")+" "+filepath.Base(r.socket), func(t *testing.T) {
@@ -152,6 +162,7 @@ func TestF09Interrupted(t *testing.T) {
 
 // TestF11TwoAtOnce starts two runtimes at the same moment: one runs, the other is told so.
 func TestF11TwoAtOnce(t *testing.T) {
+	t.Setenv("SPLICE_CARD", "") // the file says which card
 	dir := t.TempDir()
 	file := filepath.Join(dir, "web.yaml")
 	text := "card: emu\nemu: {client: mem, server: mem}\nports:\n  client: {addresses: [198.18.0.1/24]}\n  server: {addresses: [198.18.1.1/24]}\nservices: []\ngroups: []\n"

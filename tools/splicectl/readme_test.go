@@ -35,12 +35,31 @@ func TestReadme(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "web.yaml"), []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	pc := filepath.Join(dir, "pc")
+	if err := makeCard(pc, "0000:65:00.0", "xdma", "7"); err != nil {
+		t.Fatal(err)
+	}
 	command := func(name string, args ...string) *exec.Cmd {
 		c := exec.Command(name, args...)
 		c.Dir, c.Env = dir, append(os.Environ(), "SPLICE_SOCKET="+socket, "SPLICE_CARD=emu")
 		return c
 	}
-	var runs, makes int
+	// serve starts what goes on until it is interrupted, and waits for its socket.
+	serve := func(line, socket string, c *exec.Cmd) {
+		var out bytes.Buffer
+		c.Stdout, c.Stderr = &out, &out
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			c.Process.Signal(os.Interrupt)
+			if err := c.Wait(); err != nil {
+				t.Errorf("%s: %v\n%s", line, err, out.Bytes())
+			}
+		})
+		awaitSocket(t, socket)
+	}
+	var runs, makes, cards int
 	for _, line := range commands {
 		words := strings.Fields(line)
 		switch {
@@ -53,27 +72,21 @@ func TestReadme(t *testing.T) {
 			}
 		case strings.HasPrefix(line, "splicectl run "):
 			runs++
-			c := command(words[0], words[1:]...)
-			var out bytes.Buffer
-			c.Stdout, c.Stderr = &out, &out
-			if err := c.Start(); err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				c.Process.Signal(os.Interrupt)
-				if err := c.Wait(); err != nil {
-					t.Errorf("%s: %v\n%s", line, err, out.Bytes())
-				}
-			}()
-			awaitSocket(t, socket)
+			serve(line, socket, command(words[0], words[1:]...))
+		case strings.HasPrefix(line, "splicectl card serve "):
+			serve(line, filepath.Join(dir, "card.sock"), command(words[0], words[1:]...))
+		case strings.HasPrefix(line, "splicectl card "):
+			cards++
+			words = append(words, "--machine", pc)
+			fallthrough
 		default:
 			if out, err := command(words[0], words[1:]...).CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s", line, err, out)
 			}
 		}
 	}
-	if runs != 1 || makes < 2 {
-		t.Errorf("%d runs and %d targets of make among %q", runs, makes, commands)
+	if runs != 1 || makes < 2 || cards < 4 {
+		t.Errorf("%d runs, %d targets of make and %d commands about cards among %q", runs, makes, cards, commands)
 	}
 }
 

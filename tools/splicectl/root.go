@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"splicenic/tools/control"
+	"splicenic/tools/open"
 	"splicenic/tools/show"
 )
 
@@ -24,6 +25,8 @@ type env struct {
 	output   string // text or json
 	card     string
 	socket   string
+	vfio     open.VFIOOptions
+	machine  open.Machine
 }
 
 func (e *env) json() bool { return e.output == "json" }
@@ -84,6 +87,12 @@ func newRoot(e *env) *cobra.Command {
 	f.StringVarP(&e.output, "output", "o", "text", "text or json: one document on stdout")
 	f.StringVar(&e.card, "card", os.Getenv("SPLICE_CARD"), "auto, emu, vfio:ADDRESS or vfio-user:PATH, where no runtime answers (SPLICE_CARD)")
 	f.StringVar(&e.socket, "socket", os.Getenv("SPLICE_SOCKET"), "the runtime's socket (SPLICE_SOCKET); empty: the default path")
+	f.StringVar(&e.vfio.Transport, "transport", "auto", "how a card is opened over VFIO: auto, type1 or iommufd")
+	f.BoolVar(&e.vfio.NoIOMMU, "noiommu", false, "open a card that no IOMMU confines, for its registers only")
+	f.StringVar(&e.vfio.VFToken, "vf-token", "", "UUID that the owner of the card's physical function set")
+	f.StringVar(&e.machine.Root, "machine", "", "tree with sys, dev, proc and run instead of this machine's")
+	_ = f.MarkHidden("machine")
+	complete(root, "transport", "auto", "type1", "iommufd")
 	complete(root, "output", "text", "json")
 	complete(root, "card", "auto", "emu", "vfio:", "vfio-user:")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
@@ -140,7 +149,7 @@ func (e *env) askRegisters(ctx context.Context, use func(c *control.Client) erro
 }
 
 func (e *env) asking(ctx context.Context, shell bool, use func(c *control.Client) error) (err error) {
-	c, err := control.Open(ctx, control.Config{Card: e.card, Socket: e.socket, Shell: shell, Note: e.warn})
+	c, err := control.Open(ctx, control.Config{Card: e.card, Socket: e.socket, Shell: shell, Note: e.warn, VFIO: e.vfio, Machine: e.machine})
 	if err != nil {
 		return err
 	}
