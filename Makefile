@@ -2,10 +2,10 @@
 TESTFLAGS ?=
 FUZZTIME  ?= 30s
 
-.PHONY: help build run test race check fmt vet staticcheck generated deps bench generate fuzz clean
+.PHONY: help build run test test-vm test-vm-iommufd race check fmt vet staticcheck generated deps bench generate fuzz clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 build: ## bin/splicectl
 	CGO_ENABLED=0 go build -o bin/splicectl ./tools/splicectl
@@ -15,6 +15,12 @@ run: build ## the demo: a client, the card and three servers in namespaces of th
 
 test: ## all tests; as root also those that make network namespaces
 	go test $(TESTFLAGS) ./...
+
+test-vm: ## in virtual machines that own emulated cards over the kernel's VFIO; fetches QEMU and kernels the first time
+	SPLICE_VM=1 go test -count=1 -v -timeout 20m $(TESTFLAGS) ./tools/vm
+
+test-vm-iommufd: ## the same over iommufd; builds a kernel the first time, which takes most of an hour on one processor
+	SPLICE_VM=iommufd go test -count=1 -v -timeout 3h $(TESTFLAGS) ./tools/vm
 
 race: ## the tests under the race detector
 	go test -race $(TESTFLAGS) ./...

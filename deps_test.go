@@ -74,6 +74,10 @@ tools/control           regs driver driver/device driver/discover driver/vfio ru
 tools/host              driver driver/device runtime/... tools/card tools/control tools/open
 tools/show              regs runtime/view tools/control
 tools/splicectl         runtime/admin runtime/view tools/...
+tools/vm                tools/vm/agent
+tools/vm/init           tools/vm/agent
+tools/vm/agent          -
+tools/vm/guest          -
 tools/acceptance        -
 `
 
