@@ -21,6 +21,13 @@
 // head), ordinary (any other segment of a connection), exception. What becomes of a TCP segment stands in states.md,
 // which is written from the state table.
 //
+// # What a segment can do
+//
+// A segment of a spliced connection goes on whatever its numbers, for its receiver to answer. The card concludes something
+// from it, where the ends are, that one has closed, only if its receiver takes it (RFC 5961): so nobody who does not see
+// a connection's numbers can end it, or make a later RST count as exact. Where a connection has come to a second server,
+// that is judged by leg set B.
+//
 // # State
 //
 // Everything that outlives a batch is in the register file and the memories, where the host can see it. The Core keeps

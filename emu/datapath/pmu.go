@@ -361,9 +361,10 @@ func removeOption(t []byte, at, n int) uint64 {
 // finishIPv4 takes one hop off and completes the header checksum after an address changed.
 func (c *Core) finishIPv4(p *packet) {
 	ip := p.b[p.ip : p.ip+20 : p.ip+20]
-	ip[8]--
-	ip[10], ip[11] = 0, 0
-	binary.BigEndian.PutUint16(ip[10:], ^frame.Fold(frame.Sum(ip, 0)))
+	hop := binary.BigEndian.Uint32(ip[8:])&0xffff0000 - 1<<24 // TTL and protocol, no checksum yet
+	sum := uint64(binary.BigEndian.Uint32(ip)) + uint64(binary.BigEndian.Uint32(ip[4:])) + uint64(hop) +
+		uint64(binary.BigEndian.Uint32(ip[12:])) + uint64(binary.BigEndian.Uint32(ip[16:]))
+	binary.BigEndian.PutUint32(ip[8:], hop|uint32(^frame.Fold(sum)))
 }
 
 // finishOffload completes a coalesced frame: its field holds the sum of the pseudo-header, and its segments must fit

@@ -69,7 +69,7 @@ const (
 	VerdictServerRefused          // the server does not want the connection
 	VerdictServerStale            // an answer of an older connection: RST to the server
 	VerdictTranslate              // rewrite and forward
-	VerdictTranslateFIN           // rewrite and forward, note the FIN
+	VerdictTranslateFIN           // rewrite and forward, note the FIN if its receiver takes it
 	VerdictTranslateRST           // rewrite and forward; an exact one ends the connection
 	VerdictServerAckAgain         // our ACK was lost: send it again
 	VerdictReopen                 // a newer SYN of the same client port recycles a page in quarantine
