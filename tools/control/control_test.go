@@ -84,7 +84,7 @@ func TestNames(t *testing.T) {
 		{"values", ValueNames("configuration.flash_command.operation"), []string{"none", "read", "program", "erase", "protect", "unprotect"}},
 		{"values of a number", ValueNames("amu.low_watermark.pages"), nil},
 		{"values of nothing", ValueNames("nothing"), nil},
-		{"states", States(), []string{"free", "syn_rcvd", "wait_head", "server_syn", "spliced", "closing", "quarantine", "stateless"}},
+		{"states", view.States(), []string{"free", "syn_rcvd", "wait_head", "server_syn", "spliced", "closing", "quarantine", "stateless"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if d := cmp.Diff(tt.want, tt.got); d != "" {

@@ -65,21 +65,6 @@ func ValueNames(field string) []string {
 	return list
 }
 
-// States returns the names of a page's states.
-func States() []string {
-	format, _ := regs.LookupFormat("page")
-	for i := range format.Words {
-		if f, ok := format.Words[i].Field("state"); ok {
-			var list []string
-			for _, v := range f.Values {
-				list = append(list, v.Name)
-			}
-			return list
-		}
-	}
-	return nil
-}
-
 // ConnectionNames returns what names the connections of a running card: handles and client addresses. It is silent where
 // no runtime answers.
 func ConnectionNames(ctx context.Context, cfg Config) []string {

@@ -27,7 +27,7 @@ func connCommand(e *env) *cobra.Command {
 	list.Flags().Uint32Var(&limit, "limit", 1000, "print at most this many; 0: all")
 	list.Flags().StringVar(&service, "service", "", "only of this service")
 	list.Flags().StringVar(&state, "state", "", "only in this state")
-	complete(list, "state", control.States()...)
+	complete(list, "state", view.States()...)
 
 	one := leaf("show N|N.GENERATION|CLIENT:PORT", "Everything about one connection", cobra.ExactArgs(1), func(ctx context.Context, args []string) error {
 		return e.ask(ctx, func(c *control.Client) error {

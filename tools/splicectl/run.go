@@ -44,7 +44,7 @@ runtime that is killed. The next run attaches to it and goes on; connections not
 too, unless --on-exit keep leaves it running. Its files lie beside the runtime's socket: NAME.card.sock, NAME.card.log,
 NAME.card.json, NAME.dma and NAME.state.json.
 
-SIGHUP applies the file again, like splicectl config apply: what is wrong in it changes nothing.`
+SIGHUP applies the file again, like splicectl config apply: what is wrong in it changes nothing. The file is not watched.`
 	f := c.Flags()
 	f.StringVarP(&cfg.File, "config", "c", "", "the configuration file")
 	f.BoolVar(&cfg.InProcess, "in-process", false, "the card in this process, without a card process")
