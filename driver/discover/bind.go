@@ -122,8 +122,9 @@ func Release(ctx context.Context, cfg Config, address string, o BindOptions) (Ch
 		return Change{}, err
 	}
 	t.change.From = t.driver()
-	old, known := t.readJournal()
-	to, err := t.releaseTo(o, old, known)
+	old, forgotten := t.readJournal()
+	known := forgotten == nil
+	to, err := t.releaseTo(o, old, forgotten)
 	if err != nil {
 		return Change{}, err
 	}
@@ -221,21 +222,25 @@ func (t *transaction) bindable(o BindOptions) error {
 	return nil
 }
 
-// releaseTo decides who gets the card back.
-func (t *transaction) releaseTo(o BindOptions, old entry, known bool) (string, error) {
+// releaseTo decides who gets the card back: whom the journal tells, where nobody is asked for. forgotten is why it does not.
+func (t *transaction) releaseTo(o BindOptions, old entry, forgotten error) (string, error) {
 	to := o.Driver
 	switch {
 	case to == NoDriver:
 		return "", nil
-	case to == "" && known:
+	case to == "" && forgotten == nil:
 		to = old.Driver
 	case to == "" && t.driver() == vfioDriver:
-		return "", t.refuse(fmt.Errorf("nothing tells which driver it had: %w", ErrRefused), "name it: splicectl card release --driver NAME, or --driver none")
+		why := "nothing tells which driver it had"
+		if !errors.Is(forgotten, os.ErrNotExist) {
+			why += ": " + forgotten.Error()
+		}
+		return "", t.refuse(fmt.Errorf("%s: %w", why, ErrRefused), "name it: splicectl card release --driver NAME, or --driver none")
 	}
 	if to == "" {
 		return "", nil
 	}
-	if strings.ContainsAny(to, "/\x00\n") || to == vfioDriver {
+	if strings.ContainsAny(to, "/\x00\n") || to == "." || to == ".." || to == vfioDriver {
 		return "", t.refuse(fmt.Errorf("driver %q: %w", to, ErrRefused), "name another driver")
 	}
 	if _, err := os.Stat(t.cfg.driver(to)); err != nil && t.driver() == vfioDriver {

@@ -403,6 +403,20 @@ func TestReleaseTo(t *testing.T) {
 		{"broken journal", func(b *bus) { bound(b, true); b.file("run/"+card+".json", `{`) }, BindOptions{}, "vfio-pci", "nothing tells"},
 		{"huge journal", func(b *bus) { bound(b, true); b.file("run/"+card+".json", strings.Repeat(" ", 5000)) }, BindOptions{}, "vfio-pci", "nothing tells"},
 		{"journal names a path", func(b *bus) { bound(b, true); b.file("run/"+card+".json", `{"address":"`+card+`","driver":"../x"}`) }, BindOptions{}, "vfio-pci", "refused"},
+		{"journal names a folder", func(b *bus) { bound(b, true); b.file("run/"+card+".json", `{"address":"`+card+`","driver":".."}`) }, BindOptions{}, "vfio-pci", "refused"},
+		{"this folder named", func(b *bus) { bound(b, false) }, BindOptions{Driver: "."}, "vfio-pci", "refused"},
+		{"folder above named", func(b *bus) { bound(b, false) }, BindOptions{Driver: ".."}, "vfio-pci", "refused"},
+		{"two lines named", func(b *bus) { bound(b, false) }, BindOptions{Driver: "other\nx"}, "vfio-pci", "refused"},
+		{"NUL named", func(b *bus) { bound(b, false) }, BindOptions{Driver: "other\x00"}, "vfio-pci", "refused"},
+		{"journal is a pipe", func(b *bus) {
+			bound(b, false)
+			b.must(unix.Mkfifo(filepath.Join(b.root, "run", card+".json"), 0o600))
+		}, BindOptions{}, "vfio-pci", "no regular file; remove it"},
+		{"journal is a link", func(b *bus) {
+			bound(b, false)
+			b.file("elsewhere", `{"address":"`+card+`","driver":"dfl-pci"}`)
+			b.must(os.Symlink(filepath.Join(b.root, "elsewhere"), filepath.Join(b.root, "run", card+".json")))
+		}, BindOptions{}, "vfio-pci", "no regular file; remove it"},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {

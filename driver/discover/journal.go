@@ -43,17 +43,16 @@ func (t *transaction) writeJournal(e entry) error {
 	return nil
 }
 
-// readJournal returns what is remembered of the card; known is false where nothing is, or nothing that can be believed.
-func (t *transaction) readJournal() (e entry, known bool) {
-	info, err := os.Stat(t.journalPath())
-	if err != nil || info.Size() > maxEntry {
-		return entry{}, false
+// readJournal returns what is remembered of the card. Where nothing is, or nothing that can be believed, the error says why.
+func (t *transaction) readJournal() (e entry, err error) {
+	b, err := readRegular(t.journalPath(), maxEntry)
+	if err != nil {
+		return entry{}, err
 	}
-	b, err := os.ReadFile(t.journalPath())
-	if err != nil || json.Unmarshal(b, &e) != nil || e.Address != t.address {
-		return entry{}, false
+	if json.Unmarshal(b, &e) != nil || e.Address != t.address {
+		return entry{}, fmt.Errorf("read %s: it is not about this card", t.journalPath())
 	}
-	return e, true
+	return e, nil
 }
 
 func (t *transaction) removeJournal() error { return os.Remove(t.journalPath()) }

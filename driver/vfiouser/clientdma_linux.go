@@ -3,7 +3,6 @@ package vfiouser
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"sort"
@@ -22,15 +21,6 @@ type memory struct {
 	kept    bool        // a predecessor's
 	dma     *device.DMA // nil: a predecessor's that nobody asked for yet
 	unnamed bool
-}
-
-// readFull reads up to len(b) bytes.
-func readFull(r io.Reader, b []byte) (int, error) {
-	n, err := io.ReadFull(r, b)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = nil
-	}
-	return n, err
 }
 
 // prepareMemory takes the directory and, to attach again, everything a predecessor left there.

@@ -19,6 +19,9 @@ type Config struct {
 	// DMATimeout bounds one access to memory that only messages reach. Zero: 1 s. A client that gave its memory's files
 	// never feels it.
 	DMATimeout time.Duration
+	// Locked is called once the lock file is taken, before the socket is there; an error ends Listen. nil: nothing is to
+	// be done then.
+	Locked func() error
 }
 
 const defaultDMATimeout = time.Second

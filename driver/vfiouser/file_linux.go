@@ -24,7 +24,18 @@ type fileKey struct {
 }
 
 // files are the files in use. They belong to one goroutine at a time.
-type files struct{ open map[fileKey]*file }
+type files struct {
+	open  map[fileKey]*file
+	count int
+	bytes uint64 // of address space
+}
+
+// What a client's files may take of this process: the largest hosts' memory several times over, and always less than
+// there is. 1<<47 bytes is all address space of amd64, and vm.max_map_count is 65,530.
+const (
+	maxFiles     = 4096
+	maxFileBytes = 1 << 45
+)
 
 const fuseMagic = 0x65735546
 
@@ -68,6 +79,9 @@ func (f *files) mmap(fd int, key fileKey, size int64) (*file, error) {
 		prot |= unix.PROT_WRITE
 	}
 	page := int64(os.Getpagesize())
+	if f.count >= maxFiles || f.bytes+uint64(size) > maxFileBytes {
+		return nil, fmt.Errorf("dma map of a file of %#x bytes beside %d files of %#x: %w", size, f.count, f.bytes, eNOSPC)
+	}
 	mem, err := unix.Mmap(fd, 0, int((size+page-1)/page*page), prot, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, fmt.Errorf("map file of %d bytes: %w", size, err)
@@ -76,6 +90,8 @@ func (f *files) mmap(fd int, key fileKey, size int64) (*file, error) {
 	if f.open == nil {
 		f.open = map[fileKey]*file{}
 	}
+	f.count++
+	f.bytes += uint64(len(mem))
 	f.open[key] = n // one that was shorter stays mapped as long as it is used
 	return n, nil
 }
@@ -91,5 +107,7 @@ func (f *files) release(n *file) error {
 	if f.open[n.key] == n {
 		delete(f.open, n.key)
 	}
+	f.count--
+	f.bytes -= uint64(len(n.mem))
 	return unix.Munmap(n.mem)
 }

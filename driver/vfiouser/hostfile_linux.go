@@ -3,6 +3,7 @@ package vfiouser
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/bits"
 	"os"
 	"path/filepath"
@@ -152,16 +153,11 @@ func sweep(rungs []rung, keep map[string]bool) (err error) {
 
 // readState reads what a predecessor wrote; none is an empty one.
 func readState(dir string, rungs []rung) ([]entry, error) {
-	f, err := os.Open(filepath.Join(dir, stateName))
+	path := filepath.Join(dir, stateName)
+	b, err := readRegular(path, maxState)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b := make([]byte, maxState+1)
-	n, err := readFull(f, b)
 	if err != nil {
 		return nil, err
 	}
@@ -169,11 +165,36 @@ func readState(dir string, rungs []rung) ([]entry, error) {
 	for _, r := range rungs {
 		dirs = append(dirs, r.dir)
 	}
-	es, err := decodeState(b[:n], dirs)
+	es, err := decodeState(b, dirs)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, err)
+		return nil, fmt.Errorf("read %s: %w; remove it, and rings start anew", path, err)
 	}
 	return es, nil
+}
+
+// readRegular reads a file of at most so many bytes. It waits for nobody and follows no link: whatever else has the name is
+// an error.
+func readRegular(path string, atMost int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) { // a link, a socket
+		return nil, fmt.Errorf("read %s: it is no regular file; remove it", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("read %s: it is no regular file; remove it", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, atMost+1))
+	if err == nil && int64(len(b)) > atMost {
+		err = fmt.Errorf("read %s: it has more than %d bytes, so it is none of ours; remove it", path, atMost)
+	}
+	return b, err
 }
 
 // writeState replaces the state file, or removes it where there is nothing to say.

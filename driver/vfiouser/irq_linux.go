@@ -1,9 +1,12 @@
 package vfiouser
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,12 +16,22 @@ import (
 //	no eventfd:  nobody hears of it
 //	masked:      it stays pending, once, until unmasked
 //	otherwise:   1 is added to the eventfd; an automasked one is masked by that
+//
+// An eventfd is the client's too: it can make it block and fill it at any moment. So a function only notes its interrupts,
+// and a goroutine of the server's own (deliver) writes to eventfds; take sets it free where it hangs.
 type irqBank struct {
 	flags uint32 // as irqInfo tells them
 	count int    // how many there can be
 
+	raised []atomic.Bool // by interrupt: noted, not delivered yet
+	wake   chan struct{} // nil: raise delivers by itself
+
 	mu    sync.Mutex
-	lines []irqLine // as many as are set up
+	lines []irqLine // as many as are set up; only the client's goroutine changes them
+}
+
+func newBank(count int, flags uint32) irqBank {
+	return irqBank{flags: flags, count: count, raised: make([]atomic.Bool, count), wake: make(chan struct{}, 1)}
 }
 
 type irqLine struct {
@@ -28,11 +41,69 @@ type irqLine struct {
 
 // raise is called by a function that raises interrupt i. It does not block.
 func (b *irqBank) raise(i int) {
+	if b.wake == nil {
+		b.ring(i)
+		return
+	}
+	if i >= len(b.raised) {
+		return
+	}
+	b.raised[i].Store(true)
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// deliver rings what was raised, until ctx ends.
+func (b *irqBank) deliver(ctx context.Context) {
+	for {
+		select {
+		case <-b.wake:
+		case <-ctx.Done():
+			return
+		}
+		for i := range b.raised {
+			if b.raised[i].Swap(false) {
+				b.ring(i)
+			}
+		}
+	}
+}
+
+// patience is how long take waits for a write to an eventfd, which takes microseconds.
+const patience = 10 * time.Millisecond
+
+// take locks the bank for the client's goroutine. A write that hangs holds the lock: emptying the eventfds lets it end.
+func (b *irqBank) take() {
+	for begin := time.Now(); !b.mu.TryLock(); time.Sleep(20 * time.Microsecond) {
+		if time.Since(begin) < patience {
+			continue
+		}
+		for i := range b.lines {
+			if fd := b.lines[i].fd; fd >= 0 && unix.SetNonblock(fd, true) == nil {
+				unix.Read(fd, make([]byte, 8))
+			}
+		}
+	}
+}
+
+// ring delivers interrupt i.
+func (b *irqBank) ring(i int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if i < len(b.lines) {
 		b.fire(&b.lines[i])
 	}
+}
+
+// again delivers interrupt i as raise does, for who holds the lock.
+func (b *irqBank) again(i int) {
+	if b.wake == nil {
+		b.fire(&b.lines[i])
+		return
+	}
+	b.raise(i)
 }
 
 func (b *irqBank) fire(l *irqLine) {
@@ -59,7 +130,7 @@ func (b *irqBank) set(s irqSet, fds []int) (changed bool, err error) {
 		closeAll(fds)
 		return false, err
 	}
-	b.mu.Lock()
+	b.take()
 	defer b.mu.Unlock()
 	if s.count == 0 {
 		b.clear()
@@ -81,10 +152,10 @@ func (b *irqBank) set(s irqSet, fds []int) (changed bool, err error) {
 			l.masked = false
 			if l.pending {
 				l.pending = false
-				b.fire(l)
+				b.again(at)
 			}
 		default:
-			b.fire(l)
+			b.again(at)
 		}
 	}
 	return false, nil
@@ -149,14 +220,14 @@ func (b *irqBank) clear() {
 
 // reset forgets every eventfd: the client is gone.
 func (b *irqBank) reset() {
-	b.mu.Lock()
+	b.take()
 	defer b.mu.Unlock()
 	b.clear()
 }
 
 // raisers returns what a function calls for its vectors, nil for those nobody hears of, and the eventfds themselves.
 func (b *irqBank) raisers() (raise []func(), fds []int) {
-	b.mu.Lock()
+	b.take()
 	defer b.mu.Unlock()
 	if len(b.lines) == 0 {
 		return nil, nil

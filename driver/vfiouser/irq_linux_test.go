@@ -1,7 +1,10 @@
 package vfiouser
 
 import (
+	"context"
+	"encoding/binary"
 	"errors"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -137,4 +140,36 @@ func TestIRQSetRefused(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestIRQBlocked: a client makes its eventfd block, and fills it. Raising goes on, and the client's goroutine gets the bank.
+func TestIRQBlocked(t *testing.T) {
+	fd := testEventfd(t)
+	b := newBank(2, irqEventfd)
+	if _, err := b.set(irqSet{flags: setEventfd | setTrigger, index: irqMSIX, count: 1}, dups(t, fd)); err != nil {
+		t.Fatal(err)
+	}
+	full := binary.LittleEndian.AppendUint64(nil, 1<<64-2)
+	if _, err := unix.Write(fd, full); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); b.deliver(ctx) }()
+	for range 10 {
+		b.raise(0)
+		b.raise(1)
+	}
+	for b.mu.TryLock() { // until the write hangs
+		b.mu.Unlock()
+		b.raise(0)
+		runtime.Gosched()
+	}
+	b.raise(0)
+	b.reset()
+	cancel()
+	<-done
 }

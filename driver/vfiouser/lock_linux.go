@@ -56,14 +56,11 @@ func (l *lockFile) release() error {
 
 // readLock returns what write wrote, as far as it can be read.
 func readLock(path string) (holder, user int) {
-	f, err := os.Open(path)
+	b, err := readRegular(path, 128)
 	if err != nil {
 		return 0, 0
 	}
-	defer f.Close()
-	b := make([]byte, 128)
-	n, _ := f.Read(b)
-	fmt.Sscanf(string(b[:n]), "holder %d\nuser %d\n", &holder, &user)
+	fmt.Sscanf(string(b), "holder %d\nuser %d\n", &holder, &user)
 	return holder, user
 }
 

@@ -4,12 +4,59 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"splicenic/driver/device"
 )
+
+// TestReadState meets what is no state file: it waits for nobody, follows nothing and quotes nothing.
+func TestReadState(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(path string) error
+		says   string // empty: there is nothing
+	}{
+		{"none", func(string) error { return nil }, ""},
+		{"pipe", func(path string) error { return unix.Mkfifo(path, 0o600) }, "no regular file; remove it"},
+		{"folder", func(path string) error { return os.Mkdir(path, 0o700) }, "no regular file; remove it"},
+		{"link", func(path string) error { return os.Symlink("/etc/passwd", path) }, "no regular file; remove it"},
+		{"link to nothing", func(path string) error { return os.Symlink("/no/such/file", path) }, "no regular file; remove it"},
+		{"huge", func(path string) error { return os.WriteFile(path, make([]byte, maxState+1), 0o600) }, "more than 1048576 bytes"},
+		{"text", func(path string) error { return os.WriteFile(path, []byte("secret"), 0o600) }, "remove it, and rings start anew"},
+		{"a number", func(path string) error { return os.WriteFile(path, []byte(`{"version": "secret"}`), 0o600) }, "remove it, and rings start anew"},
+		{"names", func(path string) error {
+			return os.WriteFile(path, []byte(`{"version": 1, "memory": [{"name": "secret"}, {"name": "a", "dir": "/secret"}]}`), 0o600)
+		}, "remove it, and rings start anew"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, stateName)
+			if err := tt.change(path); err != nil {
+				t.Fatal(err)
+			}
+			es, err := readState(dir, nil)
+			switch {
+			case tt.says == "":
+				if err != nil {
+					t.Error(err)
+				}
+			case err == nil || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "secret"):
+				t.Errorf("got %v, want %q about %s", err, tt.says, path)
+			}
+			if es != nil {
+				t.Errorf("entries %v", es)
+			}
+			if holder, user := readLock(path); holder != 0 || user != 0 {
+				t.Errorf("lock of %d and %d", holder, user)
+			}
+		})
+	}
+}
 
 // TestTable compares the table with a flag for each page, over random maps, unmaps and accesses.
 func TestTable(t *testing.T) {

@@ -80,13 +80,13 @@ func (s *Server) inspect() error {
 	s.dma.fn, s.dma.memory, s.dma.log = s.fn, &s.memory, s.log
 	s.dma.mapper, _ = s.fn.(MemoryMapper)
 	if config[cfgPin] != 0 {
-		s.irqs[irqINTx] = irqBank{count: 1, flags: irqEventfd | irqMaskable | irqAutomasked}
+		s.irqs[irqINTx] = newBank(1, irqEventfd|irqMaskable|irqAutomasked)
 	}
-	s.irqs[irqMSIX] = irqBank{count: min(max(s.info.Vectors, 0), maxVectors), flags: irqEventfd | irqNoResize}
+	s.irqs[irqMSIX] = newBank(min(max(s.info.Vectors, 0), maxVectors), irqEventfd|irqNoResize)
 	s.notice[irqError], s.notice[irqRequest] = s.cfg.Error, s.cfg.Removal
 	for i, c := range s.notice {
 		if c != nil {
-			s.irqs[i] = irqBank{count: 1, flags: irqEventfd}
+			s.irqs[i] = newBank(1, irqEventfd)
 		}
 	}
 	return nil
@@ -110,6 +110,11 @@ func (s *Server) listen() error {
 			return fail(err)
 		}
 	}
+	if s.cfg.Locked != nil {
+		if err := s.cfg.Locked(); err != nil {
+			return fail(err)
+		}
+	}
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.path, Net: "unix"})
 	if err != nil {
 		return fail(err)
@@ -129,6 +134,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, s.shut)
 	s.watch(ctx)
+	for i := range s.irqs {
+		s.wg.Go(func() { s.irqs[i].deliver(ctx) })
+	}
 	err := s.accept(ctx)
 	cancel()
 	stop()

@@ -2,6 +2,7 @@ package vfiouser
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -57,14 +58,15 @@ func cleanName(name string) string {
 	return clean[:min(len(clean), 64)]
 }
 
-// decodeState reads what a predecessor wrote. It believes nothing that would lead out of dirs.
+// decodeState reads what a predecessor wrote. It believes nothing that would lead out of dirs, and its errors quote nothing:
+// the text may be somebody else's.
 func decodeState(b []byte, dirs []string) ([]entry, error) {
 	if len(b) > maxState {
 		return nil, fmt.Errorf("%s has %d bytes, more than %d", stateName, len(b), maxState)
 	}
 	var s state
 	if err := json.Unmarshal(b, &s); err != nil {
-		return nil, fmt.Errorf("%s: %w", stateName, err)
+		return nil, fmt.Errorf("%s is not what this program writes", stateName)
 	}
 	if s.Version != stateVersion {
 		return nil, fmt.Errorf("%s has version %d, not %d", stateName, s.Version, stateVersion)
@@ -93,11 +95,11 @@ func (e *entry) check(dirs []string) error {
 	}
 	switch {
 	case e.Name != cleanName(e.Name):
-		return fmt.Errorf("name %q", e.Name)
+		return errors.New("its name is none of ours")
 	case e.N < 0 || e.N > maxEntries:
 		return fmt.Errorf("number %d", e.N)
 	case !known:
-		return fmt.Errorf("directory %q is not ours", e.Dir)
+		return errors.New("its directory is none of ours")
 	case e.PageBytes < 4096 || e.PageBytes&(e.PageBytes-1) != 0 || e.PageBytes > maxAlloc:
 		return fmt.Errorf("pages of %d bytes", e.PageBytes)
 	case e.Bytes == 0 || e.Bytes%e.PageBytes != 0 || e.Bytes > maxAlloc || e.IOVA == 0 || e.IOVA%4096 != 0 || e.Bytes-1 > ^e.IOVA:

@@ -32,13 +32,35 @@ const maxPath = 107
 
 // DefaultSocket is where the runtime called name listens unless told otherwise.
 func DefaultSocket(name string) string {
-	dir := "/run"
-	if os.Getuid() != 0 {
-		if dir = os.Getenv("XDG_RUNTIME_DIR"); dir == "" {
-			return filepath.Join(os.TempDir(), "splicenic-"+strconv.Itoa(os.Getuid()), name+".sock")
+	uid := os.Getuid()
+	if uid == 0 {
+		uid = rootIs()
+	}
+	if uid == 0 {
+		return filepath.Join(rootDir, name+".sock")
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "splicenic", name+".sock")
+	}
+	return filepath.Join(os.TempDir(), "splicenic-"+strconv.Itoa(uid), name+".sock")
+}
+
+// rootDir is where root's sockets are.
+const rootDir = "/run/splicenic"
+
+// outside returns which user of the machine is root of a user namespace, by its uid_map (user_namespaces(7)): 0 is root of
+// the machine, or cannot be told.
+func outside(uidMap string) int {
+	for line := range strings.Lines(uidMap) {
+		f := strings.Fields(line)
+		if len(f) != 3 || f[0] != "0" {
+			continue
+		}
+		if uid, err := strconv.ParseUint(f[1], 10, 31); err == nil {
+			return int(uid)
 		}
 	}
-	return filepath.Join(dir, "splicenic", name+".sock")
+	return 0
 }
 
 // Listener is a socket that this process alone holds.

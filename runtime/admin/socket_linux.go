@@ -4,7 +4,10 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // peer is the user at the other end of a socket, as the kernel knows it.
@@ -41,6 +44,18 @@ func lock(f *os.File) error {
 	}
 	return err
 }
+
+// rootIs returns which user of the machine root is: another than 0 in a user namespace where even root may not make rootDir.
+// The root of a container, who may, is as good as root.
+func rootIs() int {
+	uidMap, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil || mayWrite(rootDir) || mayWrite(filepath.Dir(rootDir)) {
+		return 0
+	}
+	return outside(string(uidMap))
+}
+
+func mayWrite(dir string) bool { return unix.Access(dir, unix.W_OK) == nil }
 
 // refused says that nobody listens on a socket.
 func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }

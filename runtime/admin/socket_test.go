@@ -341,10 +341,31 @@ func TestServeOverTheSocket(t *testing.T) {
 func TestDefaultSocket(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", "/run/user/77")
 	want := "/run/splicenic/a.sock"
-	if os.Getuid() != 0 {
+	if os.Getuid() != 0 || rootIs() != 0 {
 		want = "/run/user/77/splicenic/a.sock"
 	}
 	if got := DefaultSocket("a"); got != want {
 		t.Errorf("socket %s, want %s", got, want)
+	}
+}
+
+// TestOutside reads uid maps.
+func TestOutside(t *testing.T) {
+	for _, tt := range []struct {
+		name, uidMap string
+		want         int
+	}{
+		{"the machine", "         0          0 4294967295\n", 0},
+		{"an ordinary user's", "         0       1000          1\n", 1000},
+		{"several lines", "1 100000 65535\n0 1001 1\n", 1001},
+		{"no root", "1000 1000 1\n", 0},
+		{"empty", "", 0},
+		{"nonsense", "0 x 1\n0 -7 1\n0 1\n", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := outside(tt.uidMap); got != tt.want {
+				t.Errorf("user %d, want %d", got, tt.want)
+			}
+		})
 	}
 }

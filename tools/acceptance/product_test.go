@@ -23,6 +23,7 @@ import (
 
 var (
 	binary string // splicectl
+	other  string // another build of it, with the same register map
 	long   = os.Getenv("SPLICE_LONG") != ""
 )
 
@@ -47,9 +48,12 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "splicectl")
-	if out, err := exec.Command("go", "build", "-o", binary, "../splicectl").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build splicectl: %v\n%s", err, out)
-		return 1
+	other = filepath.Join(dir, "splicectl-other")
+	for _, build := range [][]string{{"-o", binary}, {"-ldflags=-s -w", "-o", other}} {
+		if out, err := exec.Command("go", append(append([]string{"build"}, build...), "../splicectl")...).CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build splicectl: %v\n%s", err, out)
+			return 1
+		}
 	}
 	return m.Run()
 }
@@ -141,7 +145,13 @@ func start(t *testing.T, config string) *product {
 // run starts the runtime, which starts the card or goes on with the one there is.
 func (p *product) run() {
 	p.t.Helper()
-	p.cmd = p.card.Command(context.Background(), binary, "run", "-c", filepath.Join(p.dir, "splice.yaml"), "--socket", p.socket)
+	p.runBy(binary)
+}
+
+// runBy starts the runtime of a build.
+func (p *product) runBy(splicectl string) {
+	p.t.Helper()
+	p.cmd = p.card.Command(context.Background(), splicectl, "run", "-c", filepath.Join(p.dir, "splice.yaml"), "--socket", p.socket)
 	p.cmd.Env = append(os.Environ(), "SPLICE_CARD=") // the file says which card
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	must(p.t, p.cmd.Start())

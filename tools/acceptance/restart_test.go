@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestRestartInPlace kills the runtime again and again under load. Connections that are there never break, new ones wait
+// TestRestartInPlace kills the runtime again and again under load, and starts another build each time. Connections that are there never break, new ones wait
 // for at most a second, every page and head comes back, and no exception is missed.
 func TestRestartInPlace(t *testing.T) {
 	kills := 5
@@ -53,9 +53,9 @@ func TestRestartInPlace(t *testing.T) {
 		})
 	}
 	var attached []string
-	for range kills {
+	for i := range kills {
 		p.kill()
-		p.run()
+		p.runBy([]string{other, binary}[i%2])
 		p.await("the runtime answers", 10*time.Second, p.resolved)
 		attached = append(attached, p.status().Attached)
 	}

@@ -227,6 +227,39 @@ func TestFindForeign(t *testing.T) {
 	}
 }
 
+// TestFindLost finds a card process without the file that describes it: it is not called foreign, and can be used as it is.
+func TestFindLost(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(path string) error
+		says   string
+	}{
+		{"gone", func(string) error { return nil }, "it is gone"},
+		{"a pipe", func(path string) error { return unix.Mkfifo(path, 0o600) }, "no regular file"},
+		{"a link", func(path string) error { return os.Symlink("/etc/passwd", path) }, "no regular file"},
+		{"broken", func(path string) error { return os.WriteFile(path, []byte("secret"), 0o600) }, "no card process's"},
+		{"huge", func(path string) error { return os.WriteFile(path, make([]byte, maxInfo+1), 0o600) }, "more than 65536 bytes"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg, l := place(t)
+			p := start(t, cfg, l)
+			must(t, os.Remove(infoPath(cfg.Socket)))
+			must(t, tt.change(infoPath(cfg.Socket)))
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, err := Find(ctx, cfg.Socket)
+			lost, ok := errors.AsType[*LostError](err)
+			if !ok || errors.Is(err, ErrForeign) || lost.PID != p.PID || lost.Socket != cfg.Socket || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("found %v, want process %d and %q", err, p.PID, tt.says)
+			}
+			dev, err := vfiouser.Dial(t.Context(), cfg.Socket, vfiouser.Options{Memfd: true})
+			must(t, err)
+			must(t, dev.Close())
+			must(t, p.Stop(t.Context()))
+		})
+	}
+}
+
 // TestStopped describes a process that is stopped.
 func TestStopped(t *testing.T) {
 	cfg, l := place(t)

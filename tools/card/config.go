@@ -137,21 +137,13 @@ func (i *Info) write(socket string) error {
 // readInfo reads it; it may be about a process that is long gone.
 func readInfo(socket string) (*Info, error) {
 	path := infoPath(socket)
-	f, err := os.Open(path)
+	b, err := readRegular(path, maxInfo)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() || st.Size() > maxInfo {
-		return nil, fmt.Errorf("read %s: it is no card process's", path)
 	}
 	var i Info
-	if err := json.NewDecoder(f).Decode(&i); err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+	if json.Unmarshal(b, &i) != nil { // whose words would quote it
+		return nil, fmt.Errorf("read %s: it is no card process's; remove it", path)
 	}
 	return &i, nil
 }

@@ -11,6 +11,24 @@ import (
 // ErrForeign: whoever serves at a path is no card process of this program.
 var ErrForeign = errors.New("it is no card process of ours")
 
+// A LostError is a card process of this program whose file beside the socket does not say so any more.
+type LostError struct {
+	Socket string
+	PID    int
+	Err    error // why its file tells nothing
+}
+
+func (e *LostError) Error() string {
+	why := e.Err.Error()
+	if errors.Is(e.Err, os.ErrNotExist) {
+		why = "it is gone"
+	}
+	return fmt.Sprintf("%s serves there, but the file that describes it, %s, does not tell: %s", describe(e.PID), infoPath(e.Socket), why)
+}
+
+// Unwrap returns the cause.
+func (e *LostError) Unwrap() error { return e.Err }
+
 // Launch says how Start starts a card process.
 type Launch struct {
 	Command []string      // before the flags; empty: this program's own `card serve`
@@ -95,6 +113,13 @@ func describe(pid int) string {
 func (p *Process) Stopped() bool {
 	_, state := status(p.PID)
 	return stopped(state)
+}
+
+// alike says whether a process runs a program of this one's name.
+func alike(pid int) bool {
+	mine, _ := status(os.Getpid())
+	its, _ := status(pid)
+	return its != "" && its == mine
 }
 
 func stopped(state byte) bool { return state == 'T' || state == 't' }

@@ -146,7 +146,8 @@ func ask(ctx context.Context, socket string) (*Process, error) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if i, err := readInfo(socket); err == nil && i.PID == pid {
+		i, lost := readInfo(socket)
+		if lost == nil && i.PID == pid {
 			p.Info = *i
 			return p, nil
 		}
@@ -158,6 +159,9 @@ func ask(ctx context.Context, socket string) (*Process, error) {
 			}
 		case <-ctx.Done():
 			err = fmt.Errorf("%s serves there: %w", describe(pid), ErrForeign)
+			if lost != nil && alike(pid) {
+				err = &LostError{Socket: socket, PID: pid, Err: lost}
+			}
 		}
 		if err != nil {
 			p.Close()
@@ -228,4 +232,29 @@ func (p *Process) Stop(ctx context.Context) error {
 	}
 	_, _ = unix.Wait4(p.PID, nil, unix.WNOHANG, nil) // it may be a child
 	return nil
+}
+
+// readRegular reads a file of at most so many bytes. It waits for nobody and follows no link: whatever else has the name is
+// an error.
+func readRegular(path string, atMost int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) { // a link, a socket
+		return nil, fmt.Errorf("read %s: it is no regular file; remove it", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("read %s: it is no regular file; remove it", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, atMost+1))
+	if err == nil && int64(len(b)) > atMost {
+		err = fmt.Errorf("read %s: it has more than %d bytes, so it is none of ours; remove it", path, atMost)
+	}
+	return b, err
 }

@@ -87,13 +87,13 @@ func (b *Body) Serve(ctx context.Context, cfg Config) error {
 	if err := os.MkdirAll(filepath.Dir(cfg.Socket), 0o700); err != nil {
 		return fmt.Errorf("serve card on %s: %w", cfg.Socket, err)
 	}
-	s, err := vfiouser.Listen(cfg.Socket, b.Function, vfiouser.Config{Log: cfg.Log, Removal: b.Removal, Error: b.Error})
+	info := cfg.info(os.Getpid())
+	s, err := vfiouser.Listen(cfg.Socket, b.Function, vfiouser.Config{
+		Log: cfg.Log, Removal: b.Removal, Error: b.Error,
+		Locked: func() error { return info.write(cfg.Socket) }, // who finds the socket finds the file
+	})
 	if err != nil {
 		return err
-	}
-	info := cfg.info(os.Getpid())
-	if err := info.write(cfg.Socket); err != nil {
-		return errors.Join(fmt.Errorf("serve card on %s: %w", cfg.Socket, err), s.Close())
 	}
 	var group sync.WaitGroup
 	defer group.Wait()

@@ -39,6 +39,7 @@ func TestExplain(t *testing.T) {
 		{"card process", &card.StartError{Socket: "s", Err: fs.ErrInvalid, Exit: ExitNoCard}, ExitNoCard},
 		{"card process killed", &card.StartError{Socket: "s", Err: fs.ErrInvalid}, ExitFailed},
 		{"somebody at the socket", card.ErrForeign, ExitBusy},
+		{"card process without its file", &card.LostError{Socket: "s", PID: 1, Err: fs.ErrNotExist}, ExitBusy},
 		{"bind refused", &discover.BindError{Address: "0000:65:00.0", Err: discover.ErrRefused, Fix: "do"}, ExitRefused},
 		{"bind failed", &discover.BindError{Address: "0000:65:00.0", Step: "probe", Err: fs.ErrInvalid}, ExitFailed},
 		{"other wires", Refused("what", "where", "do"), ExitRefused},
@@ -65,6 +66,19 @@ func TestExplain(t *testing.T) {
 				t.Errorf("last line %q, want %q", lines[len(lines)-1], want)
 			}
 		})
+	}
+}
+
+// TestLostHelp: what is said about a card process without its file is what works.
+func TestLostHelp(t *testing.T) {
+	f := Explain("run", fmt.Errorf("look: %w", &card.LostError{Socket: "/run/a.card.sock", PID: 7777777, Err: fs.ErrNotExist}))
+	for _, want := range []string{"--card vfio-user:/run/a.card.sock", "kill 7777777"} {
+		if !strings.Contains(f.Do, want) {
+			t.Errorf("%q does not say %q", f.Do, want)
+		}
+	}
+	if want := "/run/a.card.json, does not tell: it is gone"; !strings.Contains(f.Why, want) {
+		t.Errorf("%q does not say %q", f.Why, want)
 	}
 }
 

@@ -102,6 +102,11 @@ func Explain(what string, err error) *Failure {
 		}
 		return f
 	}
+	if lost, ok := errors.AsType[*card.LostError](err); ok {
+		f.Exit, f.Where = ExitBusy, lost.Socket
+		f.Do = fmt.Sprintf("traffic goes on; attach to it as it is with --card vfio-user:%s, or end it: kill %d", lost.Socket, lost.PID)
+		return f
+	}
 	if bind, ok := errors.AsType[*discover.BindError](err); ok {
 		explainBind(f, bind)
 	}
