@@ -1,0 +1,5 @@
+//go:build !race
+
+package vfiousertest_test
+
+const raceEnabled = false
