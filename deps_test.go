@@ -36,9 +36,10 @@ regs                    -
 driver/device           -
 driver/device/...       regs driver/device
 driver/mmio             -
-driver/discover         driver/device driver/vfio
+driver/runfile          driver/device
+driver/discover         driver/device driver/runfile driver/vfio
 driver/vfio             driver/device driver/mmio
-driver/vfiouser         driver/device driver/mmio
+driver/vfiouser         driver/device driver/mmio driver/runfile
 driver/vfiouser/vfiousertest driver/device driver/vfiouser
 driver/ring             regs
 driver                  driver/device driver/ring regs
@@ -67,7 +68,7 @@ runtime/admin           driver driver/device runtime/config runtime/daemon runti
 tools/netlab/...        tools/netlab
 tools/tcppeer           emu/frame emu/port
 tools/open              driver/device driver/discover driver/vfio driver/vfiouser emu emu/port
-tools/card              driver/device driver/vfio driver/vfiouser emu tools/open
+tools/card              driver/device driver/runfile driver/vfio driver/vfiouser emu tools/open
 tools/bench             regs driver driver/device emu emu/frame emu/port emu/ssram tools/tcppeer
 tools/demo              regs driver emu/port runtime/config runtime/daemon tools/netlab tools/netlab/httpserver tools/open tools/tcppeer
 tools/control           regs driver driver/device driver/discover driver/vfio runtime/... tools/card tools/open

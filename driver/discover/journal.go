@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"splicenic/driver/runfile"
 )
 
 // An entry of the journal is what a card had before Bind. There is a file for each card, gone with the machine's run
@@ -45,7 +47,7 @@ func (t *transaction) writeJournal(e entry) error {
 
 // readJournal returns what is remembered of the card. Where nothing is, or nothing that can be believed, the error says why.
 func (t *transaction) readJournal() (e entry, err error) {
-	b, err := readRegular(t.journalPath(), maxEntry)
+	b, err := runfile.Read(t.journalPath(), maxEntry)
 	if err != nil {
 		return entry{}, err
 	}

@@ -15,8 +15,6 @@ func openResource(string) (barFile, error) { return nil, device.ErrNotSupported 
 
 func writable(string) error { return device.ErrNotSupported }
 
-func readRegular(string, int64) ([]byte, error) { return nil, device.ErrNotSupported }
-
 // A BAR is a BAR of a card through sysfs, which this operating system does not have.
 type BAR struct{ IO bool }
 

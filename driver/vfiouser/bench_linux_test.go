@@ -71,7 +71,7 @@ func BenchmarkEmu(b *testing.B) {
 			c.Load32(device.Bar0, uint64(regs.ControlScratch))
 		}
 	})
-	b.Run("interrupt", func(b *testing.B) { interrupts(b, c, emuHarness(c).Raise) })
+	b.Run("interrupt", func(b *testing.B) { interrupts(b, c, devicetest.SpliceHarness(c).Raise) })
 }
 
 // BenchmarkDMA has the scratch card copy host memory, one doorbell and one status load for each copy: with the memory's

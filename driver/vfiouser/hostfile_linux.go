@@ -3,7 +3,6 @@ package vfiouser
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math/bits"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"splicenic/driver/device"
+	"splicenic/driver/runfile"
 )
 
 // rung is a place where memory comes from: a directory and the pages of its file system.
@@ -154,7 +154,7 @@ func sweep(rungs []rung, keep map[string]bool) (err error) {
 // readState reads what a predecessor wrote; none is an empty one.
 func readState(dir string, rungs []rung) ([]entry, error) {
 	path := filepath.Join(dir, stateName)
-	b, err := readRegular(path, maxState)
+	b, err := runfile.Read(path, maxState)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -170,31 +170,6 @@ func readState(dir string, rungs []rung) ([]entry, error) {
 		return nil, fmt.Errorf("read %s: %w; remove it, and rings start anew", path, err)
 	}
 	return es, nil
-}
-
-// readRegular reads a file of at most so many bytes. It waits for nobody and follows no link: whatever else has the name is
-// an error.
-func readRegular(path string, atMost int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
-	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) { // a link, a socket
-		return nil, fmt.Errorf("read %s: it is no regular file; remove it", path)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("read %s: it is no regular file; remove it", path)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, atMost+1))
-	if err == nil && int64(len(b)) > atMost {
-		err = fmt.Errorf("read %s: it has more than %d bytes, so it is none of ours; remove it", path, atMost)
-	}
-	return b, err
 }
 
 // writeState replaces the state file, or removes it where there is nothing to say.

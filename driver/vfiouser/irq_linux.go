@@ -24,7 +24,7 @@ type irqBank struct {
 	count int    // how many there can be
 
 	raised []atomic.Bool // by interrupt: noted, not delivered yet
-	wake   chan struct{} // nil: raise delivers by itself
+	wake   chan struct{}
 
 	mu    sync.Mutex
 	lines []irqLine // as many as are set up; only the client's goroutine changes them
@@ -41,10 +41,6 @@ type irqLine struct {
 
 // raise is called by a function that raises interrupt i. It does not block.
 func (b *irqBank) raise(i int) {
-	if b.wake == nil {
-		b.ring(i)
-		return
-	}
 	if i >= len(b.raised) {
 		return
 	}
@@ -63,11 +59,21 @@ func (b *irqBank) deliver(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for i := range b.raised {
-			if b.raised[i].Swap(false) {
-				b.ring(i)
-			}
+		b.ring()
+	}
+}
+
+// ring delivers what was raised so far.
+func (b *irqBank) ring() {
+	for i := range b.raised {
+		if !b.raised[i].Swap(false) {
+			continue
 		}
+		b.mu.Lock()
+		if i < len(b.lines) {
+			b.fire(&b.lines[i])
+		}
+		b.mu.Unlock()
 	}
 }
 
@@ -86,24 +92,6 @@ func (b *irqBank) take() {
 			}
 		}
 	}
-}
-
-// ring delivers interrupt i.
-func (b *irqBank) ring(i int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if i < len(b.lines) {
-		b.fire(&b.lines[i])
-	}
-}
-
-// again delivers interrupt i as raise does, for who holds the lock.
-func (b *irqBank) again(i int) {
-	if b.wake == nil {
-		b.fire(&b.lines[i])
-		return
-	}
-	b.raise(i)
 }
 
 func (b *irqBank) fire(l *irqLine) {
@@ -152,10 +140,10 @@ func (b *irqBank) set(s irqSet, fds []int) (changed bool, err error) {
 			l.masked = false
 			if l.pending {
 				l.pending = false
-				b.again(at)
+				b.raise(at)
 			}
 		default:
-			b.again(at)
+			b.raise(at)
 		}
 	}
 	return false, nil

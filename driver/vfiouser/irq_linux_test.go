@@ -53,7 +53,7 @@ func TestIRQBank(t *testing.T) {
 	fd := testEventfd(t)
 	one := func(flags uint32) irqSet { return irqSet{argsz: 20, flags: flags, index: irqMSIX, count: 1} }
 	for _, auto := range []bool{false, true} {
-		b := irqBank{count: 2, flags: irqEventfd}
+		b := newBank(2, irqEventfd)
 		if auto {
 			b.flags |= irqMaskable | irqAutomasked
 		}
@@ -65,6 +65,7 @@ func TestIRQBank(t *testing.T) {
 		}
 		want := func(what string, n uint64) {
 			t.Helper()
+			b.ring()
 			if got := counted(fd); got != n {
 				t.Errorf("automasked %v, %s: counted %d, want %d", auto, what, got, n)
 			}
@@ -116,7 +117,7 @@ func TestIRQSetRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeAll(pipe)
-	b := irqBank{count: 2, flags: irqEventfd}
+	b := newBank(2, irqEventfd)
 	defer b.reset()
 	for _, row := range []struct {
 		name string

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"splicenic/driver/device"
+	"splicenic/driver/runfile"
 )
 
 // A lockFile is held by one process at a time, until it ends, and says which.
@@ -56,7 +57,7 @@ func (l *lockFile) release() error {
 
 // readLock returns what write wrote, as far as it can be read.
 func readLock(path string) (holder, user int) {
-	b, err := readRegular(path, 128)
+	b, err := runfile.Read(path, 128)
 	if err != nil {
 		return 0, 0
 	}

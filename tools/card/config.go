@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"splicenic/driver/runfile"
 	"splicenic/emu"
 	"splicenic/tools/open"
 )
@@ -137,7 +138,7 @@ func (i *Info) write(socket string) error {
 // readInfo reads it; it may be about a process that is long gone.
 func readInfo(socket string) (*Info, error) {
 	path := infoPath(socket)
-	b, err := readRegular(path, maxInfo)
+	b, err := runfile.Read(path, maxInfo)
 	if err != nil {
 		return nil, err
 	}

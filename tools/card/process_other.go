@@ -15,8 +15,6 @@ func Start(context.Context, Config, Launch) (*Process, error) { return nil, devi
 // Find finds nobody.
 func Find(context.Context, string) (*Process, error) { return nil, nil }
 
-func readRegular(string, int64) ([]byte, error) { return nil, device.ErrNotSupported }
-
 // Close does nothing.
 func (p *Process) Close() {}
 

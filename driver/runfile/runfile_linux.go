@@ -1,4 +1,4 @@
-package discover
+package runfile
 
 import (
 	"errors"
@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readRegular reads a file of at most so many bytes. It waits for nobody and follows no link: whatever else has the name is
-// an error.
-func readRegular(path string, atMost int64) ([]byte, error) {
+// Read returns the contents of a file of at most so many bytes.
+func Read(path string, atMost int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) { // a link, a socket
 		return nil, fmt.Errorf("read %s: it is no regular file; remove it", path)
