@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"splicenic/driver/device"
+	"splicenic/driver/device/devicetest"
 )
 
 // TestCaseD11 and fact 18: the kernel asks for the device, again and again; the notice comes once, and Close lets it go.
@@ -39,11 +40,11 @@ func TestCaseD11(t *testing.T) {
 			k.pci.fire(irqREQ, 0)
 		}
 		<-d.RemovalRequested()
-		start := time.Now()
+		watch := devicetest.NewStopwatch()
 		if err := d.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		if took := time.Since(start); took > 5*time.Second {
+		if took := watch.Stop(); took > 5*time.Second {
 			t.Errorf("Close took %v", took)
 		}
 		if err := <-traffic; err != nil {

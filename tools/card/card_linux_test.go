@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"splicenic/driver/device"
+	"splicenic/driver/device/devicetest"
 	"splicenic/driver/vfiouser"
 	"splicenic/emu"
 	"splicenic/regs"
@@ -367,7 +368,7 @@ func TestRemoval(t *testing.T) {
 				c, err = vfiouser.Dial(t.Context(), cfg.Socket, vfiouser.Options{Memfd: true})
 				must(t, err)
 			}
-			begin := time.Now()
+			watch := devicetest.NewStopwatch()
 			close(removal)
 			if c != nil {
 				tt.client(t, c)
@@ -375,7 +376,7 @@ func TestRemoval(t *testing.T) {
 			if err := <-served; !errors.Is(err, ErrRemoved) || !errors.Is(err, device.ErrDeviceLost) {
 				t.Errorf("got %v, want %v", err, ErrRemoved)
 			}
-			if took := time.Since(begin); took > tt.atMost {
+			if took := watch.Stop(); took > tt.atMost {
 				t.Errorf("it took %v, more than %v", took, tt.atMost)
 			}
 			if c != nil {

@@ -36,6 +36,17 @@ type Launch struct {
 	Timeout time.Duration // until the card is served; zero: 30 s
 }
 
+// A StateError is the failure of a card with what its process does meanwhile, which may be the reason.
+type StateError struct {
+	State string // of the process, and what to do about it
+	Err   error
+}
+
+func (e *StateError) Error() string { return e.State + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *StateError) Unwrap() error { return e.Err }
+
 // A StartError is a card process that did not come to serve its card.
 type StartError struct {
 	Socket string

@@ -43,6 +43,7 @@ func TestExplain(t *testing.T) {
 		{"bind refused", &discover.BindError{Address: "0000:65:00.0", Err: discover.ErrRefused, Fix: "do"}, ExitRefused},
 		{"bind failed", &discover.BindError{Address: "0000:65:00.0", Step: "probe", Err: fs.ErrInvalid}, ExitFailed},
 		{"other wires", Refused("what", "where", "do"), ExitRefused},
+		{"card whose process is stopped", &card.StateError{State: "stopped", Err: &open.Error{Card: "vfio-user:1", Err: device.ErrDeviceLost}}, ExitCard},
 		{"no such card", &open.Error{Card: "x", Err: open.ErrName}, ExitUsage},
 		{"lost", &device.OpError{Op: "load", Dev: "emu", Err: device.ErrDeviceLost}, ExitCard},
 		{"mismatch", &driver.MismatchError{}, ExitCard},
@@ -66,6 +67,14 @@ func TestExplain(t *testing.T) {
 				t.Errorf("last line %q, want %q", lines[len(lines)-1], want)
 			}
 		})
+	}
+}
+
+// TestStateTold: what the process of a card does is told also where the card's own error has words of its own.
+func TestStateTold(t *testing.T) {
+	f := Explain("run", &card.StateError{State: "it is stopped", Err: &open.Error{Card: "vfio-user:1", Err: device.ErrDeviceLost}})
+	if !strings.Contains(f.Why, "it is stopped") {
+		t.Errorf("%q does not say it", f.Why)
 	}
 }
 

@@ -80,6 +80,10 @@ func Explain(what string, err error) *Failure {
 		f.Do = "correct the file; nothing was changed"
 		return f
 	}
+	if state, ok := errors.AsType[*card.StateError](err); ok { // before what it holds: that knows nothing of the process
+		f.Exit, f.Why, f.Do = ExitCard, state.Error(), "splicectl card info says what the card answers"
+		return f
+	}
 	if e, ok := errors.AsType[*open.Error](err); ok {
 		f.Exit, f.Where, f.Why, f.Do = ExitNoCard, e.Card, e.Err.Error(), e.Next
 		if why, do, ok := strings.Cut(f.Why, "; do: "); ok { // the driver knows better

@@ -155,17 +155,18 @@ func (b *body) explain(err error) error {
 	if b.process == nil || !errors.Is(err, device.ErrDeviceLost) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
+	state := "the card of " + b.process.String()
 	switch {
 	case b.process.Stopped():
-		return fmt.Errorf("%s does not answer; let it go on with: kill -CONT %d: %w", b.process, b.process.PID, err)
+		state = fmt.Sprintf("%s does not answer; let it go on with: kill -CONT %d", b.process, b.process.PID)
 	case b.process.Ended(deathbed):
-		return fmt.Errorf("card process %d ended, see %s; splicectl run starts another: %w", b.process.PID, b.place.log, err)
+		state = fmt.Sprintf("card process %d ended, see %s; splicectl run starts another", b.process.PID, b.place.log)
 	}
-	return fmt.Errorf("the card of %s: %w", b.process, err)
+	return &card.StateError{State: state, Err: err}
 }
 
-// deathbed is how long a process takes to end after its sockets have been closed.
-const deathbed = 100 * time.Millisecond
+// deathbed is how long a process may take to end after its sockets have been closed.
+const deathbed = time.Second
 
 // driverConfig says how the card is brought up: one in another process is taken over as a predecessor left it.
 func (b *body) driverConfig() driver.Config {

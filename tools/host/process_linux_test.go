@@ -18,6 +18,7 @@ import (
 
 	"splicenic/driver"
 	"splicenic/driver/device"
+	"splicenic/driver/device/devicetest"
 	"splicenic/driver/vfiouser"
 	"splicenic/emu"
 	"splicenic/regs"
@@ -275,13 +276,16 @@ func TestKilled(t *testing.T) {
 	cfg, p, _ := processes(t, "emu")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	var killed time.Time
+	var killed *devicetest.Stopwatch
 	cfg.Ready = func(r Ready) {
-		killed = time.Now()
+		killed = devicetest.NewStopwatch()
 		must(t, syscall.Kill(r.CardProcess, syscall.SIGKILL))
 	}
 	err := Run(ctx, cfg)
-	if took := time.Since(killed); took > 2*time.Second {
+	if killed == nil {
+		t.Fatal(err)
+	}
+	if took := killed.Stop(); took > 2*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	if f := control.Explain("run", err); f.Exit != control.ExitCard || !errors.Is(err, device.ErrDeviceLost) || !strings.Contains(f.Why, "ended") {
@@ -306,9 +310,12 @@ func TestStoppedProcess(t *testing.T) {
 	must(t, once(t, cfg, nil))
 	c := find(t, p)
 	must(t, syscall.Kill(c.PID, syscall.SIGSTOP))
-	begin := time.Now()
+	for !c.Stopped() {
+		runtime.Gosched()
+	}
+	watch := devicetest.NewStopwatch()
 	err := once(t, cfg, nil)
-	if took := time.Since(begin); took > 10*time.Second {
+	if took := watch.Stop(); took > 10*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	if f := control.Explain("run", err); f.Exit != control.ExitCard || !strings.Contains(f.Why, "stopped") || !strings.Contains(f.Why, fmt.Sprintf("kill -CONT %d", c.PID)) {
@@ -396,13 +403,16 @@ func TestRemoval(t *testing.T) {
 	<-serving
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	var asked time.Time
+	var asked, given *devicetest.Stopwatch
 	cfg.Ready = func(Ready) {
-		asked = time.Now()
+		asked, given = devicetest.NewStopwatch(), devicetest.NewStopwatch()
 		close(removal)
 	}
 	err = Run(ctx, cfg)
-	if took := time.Since(asked); took > 2*time.Second {
+	if asked == nil {
+		t.Fatal(err)
+	}
+	if took := asked.Stop(); took > 2*time.Second {
 		t.Errorf("the runtime took %v", took)
 	}
 	if f := control.Explain("run", err); f.Exit != control.ExitCard || !errors.Is(err, card.ErrRemoved) {
@@ -411,7 +421,7 @@ func TestRemoval(t *testing.T) {
 	if err := <-served; !errors.Is(err, card.ErrRemoved) {
 		t.Errorf("the card process: %v", err)
 	}
-	if took := time.Since(asked); took > 3*time.Second {
+	if took := given.Stop(); took > 3*time.Second {
 		t.Errorf("the card process took %v", took)
 	}
 }
