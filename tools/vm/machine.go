@@ -21,8 +21,8 @@ import (
 
 // Bounds of the life of a machine.
 const (
-	bootTimeout = 60 * time.Second
-	offTimeout  = 20 * time.Second
+	bootTimeout = 3 * time.Minute
+	offTimeout  = time.Minute
 )
 
 // A Config describes a machine.

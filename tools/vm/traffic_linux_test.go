@@ -24,7 +24,7 @@ func TestTraffic(t *testing.T) {
 		t.Run(x.kernel, func(t *testing.T) {
 			k := kernel(t, x.kernel)
 			n := newNetwork(t)
-			ctx := bounded(t, 4*time.Minute)
+			ctx := bounded(t, 10*time.Minute)
 			ctx, wired := n.serveProcess(ctx, "wired")
 			ctx, other := serve(ctx, t, "other", unwired(1))
 			m := boot(ctx, t, k, wired, other)

@@ -23,7 +23,7 @@ func TestConformance(t *testing.T) {
 	}{{Linux612, true}, {Linux61, false}, {LinuxIOMMUFD, true}} {
 		t.Run(x.kernel, func(t *testing.T) {
 			k := kernel(t, x.kernel)
-			ctx := bounded(t, 3*time.Minute)
+			ctx := bounded(t, 10*time.Minute)
 			ctx, first := serve(ctx, t, "first", unwired(1))
 			sockets := []string{first}
 			if x.two {
@@ -58,7 +58,7 @@ func transport(k *Kernel) string {
 // guestTests runs the tests of package guest and expects them to pass.
 func guestTests(ctx context.Context, t *testing.T, m *Machine, k *Kernel, env []string, args ...string) {
 	t.Helper()
-	o := Options{Env: append(env, "SPLICE_GUEST_TRANSPORT="+transport(k)), Timeout: 100 * time.Second}
+	o := Options{Env: append(env, "SPLICE_GUEST_TRANSPORT="+transport(k)), Timeout: 5 * time.Minute}
 	exit, out, err := m.Run(ctx, o, append([]string{"/bin/guest.test", "-test.v"}, args...)...)
 	t.Logf("linux %s, %s\n%s", k.Version, strings.Join(env, " "), strings.TrimSpace(out))
 	if err != nil || exit != 0 {
@@ -69,7 +69,7 @@ func guestTests(ctx context.Context, t *testing.T, m *Machine, k *Kernel, env []
 // splicectl runs it in the guest and expects it to succeed.
 func splicectl(ctx context.Context, t *testing.T, m *Machine, args ...string) string {
 	t.Helper()
-	exit, out, err := m.Run(ctx, Options{Timeout: 30 * time.Second}, append([]string{"/bin/splicectl"}, args...)...)
+	exit, out, err := m.Run(ctx, Options{Timeout: 2 * time.Minute}, append([]string{"/bin/splicectl"}, args...)...)
 	if err != nil || exit != 0 {
 		t.Fatalf("guest: splicectl %s: exit code %d, %v\n%s", strings.Join(args, " "), exit, err, out)
 	}
@@ -105,7 +105,7 @@ func bind(ctx context.Context, t *testing.T, m *Machine, k *Kernel, address stri
 // doctor expects the guest to lack nothing.
 func doctor(ctx context.Context, t *testing.T, m *Machine, k *Kernel) {
 	t.Helper()
-	exit, out, err := m.Run(ctx, Options{Timeout: 30 * time.Second}, "/bin/splicectl", "card", "doctor", "--transport", transport(k), "-o", "json")
+	exit, out, err := m.Run(ctx, Options{Timeout: 2 * time.Minute}, "/bin/splicectl", "card", "doctor", "--transport", transport(k), "-o", "json")
 	var checks []struct{ Name, Status, Number, Why string }
 	if e := json.NewDecoder(strings.NewReader(out)).Decode(&checks); e != nil || err != nil || exit != 0 || len(checks) == 0 {
 		t.Errorf("splicectl card doctor: exit code %d, %v, %v\n%s", exit, err, e, out)
