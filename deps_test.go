@@ -54,15 +54,18 @@ emu/hostif              regs driver/device emu/regfile
 emu/datapath            regs emu/frame emu/regfile emu/cam emu/ssram emu/urltable emu/hostif
 emu/datapath/gen        regs emu/datapath
 emu/port                emu/frame
+emu/oracle              regs emu/frame emu/port
 emu                     regs driver/device emu/...
 
 runtime/rule            regs
 runtime/schedule        regs
 runtime/neighbour       -
+runtime/health          -
 runtime/config          regs runtime/rule
-runtime/exception       regs runtime/config runtime/neighbour
+runtime/exception/reassembly -
+runtime/exception       regs runtime/config runtime/exception/reassembly runtime/health runtime/neighbour
 runtime/view            regs driver driver/device
-runtime/daemon          regs driver runtime/config runtime/exception runtime/neighbour runtime/rule runtime/schedule runtime/view
+runtime/daemon          regs driver runtime/config runtime/exception runtime/health runtime/neighbour runtime/rule runtime/schedule runtime/view
 runtime/admin           driver driver/device runtime/config runtime/daemon runtime/rule runtime/view
 
 tools/netlab/...        tools/netlab
@@ -92,6 +95,8 @@ emu/...                 none
 runtime/rule            none
 runtime/schedule        none
 runtime/neighbour       none
+runtime/exception/reassembly none
+runtime/health          none
 runtime/config          github.com/goccy/go-yaml/...
 runtime/exception       github.com/google/gopacket/... github.com/goccy/go-yaml/...
 `

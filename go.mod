@@ -10,6 +10,7 @@ require (
 	github.com/spf13/cobra v1.10.2
 	github.com/u-root/u-root v0.16.0
 	golang.org/x/sys v0.47.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (

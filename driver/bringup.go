@@ -122,7 +122,7 @@ func (c *Card) reset(ctx context.Context, bits uint32) error {
 	return nil
 }
 
-// storeKeys gives the CAMs and the transmit ends keys nobody can guess.
+// storeKeys gives the CAMs, the transmit ends and the SYN defence keys nobody can guess.
 func (c *Card) storeKeys() error {
 	src := c.cfg.Random
 	if src == nil {
@@ -135,9 +135,13 @@ func (c *Card) storeKeys() error {
 	}{
 		{regs.CamHashKey, regs.CamStride, regs.CamHashKeyStride, regs.CamHashKeyCount},
 		{regs.TransmitIsnKey, regs.TransmitStride, regs.TransmitIsnKeyStride, regs.TransmitIsnKeyCount},
+		{regs.DefenceKey, 0, regs.DefenceKeyStride, regs.DefenceKeyCount},
 	}
 	for _, a := range arrays {
 		for instance := range 2 {
+			if a.stride == 0 && instance > 0 {
+				break
+			}
 			var b [16]byte
 			if _, err := io.ReadFull(src, b[:]); err != nil {
 				return fmt.Errorf("draw keys: %w", err)

@@ -117,7 +117,7 @@ func TestAccesses(t *testing.T) {
 }
 
 func TestOpenSettings(t *testing.T) {
-	random := bytes.Repeat([]byte{1, 2, 3, 4}, 16)
+	random := bytes.Repeat([]byte{1, 2, 3, 4}, 20)
 	_, f := testCard(t, Config{
 		Random: bytes.NewReader(random),
 		Timers: Timers{Idle: 90 * time.Second, RetransmitLimit: 5},
@@ -131,6 +131,7 @@ func TestOpenSettings(t *testing.T) {
 		{regs.PortControl, 1}, {regs.PortMtu, 9000}, {regs.PortMacLo, 0x00aabbcc}, {regs.PortMacHi, 0x0200},
 		{regs.PortControl.At(regs.PortServer, regs.PortStride), 4}, {regs.PortMtu.At(regs.PortServer, regs.PortStride), 1500},
 		{regs.CamHashKey, 0x04030201}, {regs.TransmitIsnKey.At(1, regs.TransmitStride).At(3, regs.TransmitIsnKeyStride), 0x04030201},
+		{regs.DefenceKey.At(3, regs.DefenceKeyStride), 0x04030201},
 	}
 	for _, row := range rows {
 		if got := f.get(row.reg); got != row.want {
@@ -252,6 +253,7 @@ func TestUnknownDataPath(t *testing.T) {
 		"Emit":        func() error { return c.Emit(0, []byte("frame")) },
 		"SetPort":     func() error { return c.SetPort(0, PortConfig{}) },
 		"Accept":      func() error { return c.Accept(true) },
+		"SetDefence":  func() error { return c.SetDefence(Defence{}) },
 		"Mismatch":    c.Mismatch,
 	}
 	for name, op := range ops {

@@ -163,6 +163,24 @@ func (c *Card) ResetConnection(ctx context.Context, h Handle, toClient, toServer
 	return c.do(ctx, &cmd, nil)
 }
 
+// Connect offers the request of a connection that waits for the host to a server. port is the source port the server sees;
+// zero: the client's. ErrKeyExists says that another connection has it there, device.ErrRange that the server takes no
+// connections, ErrState that the connection does not wait or that enough servers were tried.
+func (c *Card) Connect(ctx context.Context, h Handle, server uint32, port uint16) error {
+	cmd := h.command(regs.CommandControlTypeConnect)
+	cmd.KeyIndexIndex, cmd.KeyPortsPort = server, uint32(port)
+	return c.do(ctx, &cmd, nil)
+}
+
+// Reply answers a connection in WAIT_HEAD in a server's place and closes it. The answer fits in a head buffer.
+func (c *Card) Reply(ctx context.Context, h Handle, answer []byte) error {
+	if len(answer) == 0 || len(answer) > min(regs.HeadBytes, stagingBytes) {
+		return fmt.Errorf("reply %v: %d bytes: %w", h, len(answer), ErrFrameSize)
+	}
+	cmd := h.command(regs.CommandControlTypeReply)
+	return c.do(ctx, &cmd, answer)
+}
+
 // Free gives a page back without telling anyone.
 func (c *Card) Free(ctx context.Context, h Handle) error {
 	cmd := h.command(regs.CommandControlTypeFree)

@@ -48,6 +48,18 @@ func TestCommands(t *testing.T) {
 	if err := c.ArmAndSend(ctx, h, false, 2, []byte("x")); !errors.Is(err, device.ErrRange) {
 		t.Errorf("ArmAndSend = %v, want %v", err, device.ErrRange)
 	}
+	f.injected = nil
+	if err := c.Connect(ctx, h, 3, 2000); err != nil || len(f.injected) != 1 || f.injected[0] != (injected{98, 3, "2000"}) {
+		t.Errorf("Connect: %v, %v", err, f.injected)
+	}
+	if err := c.Reply(ctx, h, []byte("sorry")); err != nil || len(f.injected) != 2 || f.injected[1] != (injected{97, 77, "sorry"}) {
+		t.Errorf("Reply: %v, %v", err, f.injected)
+	}
+	for _, answer := range [][]byte{nil, make([]byte, regs.HeadBytes+1)} {
+		if err := c.Reply(ctx, h, answer); !errors.Is(err, ErrFrameSize) {
+			t.Errorf("Reply of %d bytes = %v, want %v", len(answer), err, ErrFrameSize)
+		}
+	}
 	if _, err := c.Command(ctx, &regs.CommandEntry{ControlType: 100}); !errors.Is(err, device.ErrNotSupported) {
 		t.Errorf("Command = %v, want %v", err, device.ErrNotSupported)
 	}

@@ -385,6 +385,11 @@ func (f *fakeCard) carryOut(e *regs.CommandEntry, done *regs.CompletionEntry) ui
 	case regs.CommandControlTypeArmAndSend:
 		f.must(f.host.Read(iova, b))
 		f.injected = append(f.injected, injected{99, e.ControlPort, string(b)})
+	case regs.CommandControlTypeConnect:
+		f.injected = append(f.injected, injected{98, e.KeyIndexIndex, fmt.Sprint(e.KeyPortsPort)})
+	case regs.CommandControlTypeReply:
+		f.must(f.host.Read(iova, b))
+		f.injected = append(f.injected, injected{97, e.HandleN, string(b)})
 	case regs.CommandControlTypeCamInsert, regs.CommandControlTypeCamErase, regs.CommandControlTypeCamLookup:
 		return f.cam(e, done)
 	case regs.CommandControlTypeClear, regs.CommandControlTypeFill:

@@ -123,6 +123,8 @@ func (c *Card) act(effect regfile.Effect, off uint32) {
 		c.reg.Set(regs.ConfigurationIcapStatus, regs.SetConfigurationIcapStatusError(0, regs.ConfigurationIcapStatusErrorCommand))
 	case regfile.HashKey:
 		c.cams[(regs.Reg(off)-regs.CamBase)/regs.CamStride].Rekey()
+	case regfile.DefenceKey:
+		c.core.RekeyDefence()
 	case regfile.RingControl:
 		c.host.Control()
 		c.bus.stopped()

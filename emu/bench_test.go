@@ -19,9 +19,9 @@ type flood struct {
 	n     int // frames of a batch
 }
 
-func (f *flood) MAC() [6]byte    { return clientMAC }
-func (f *flood) MTU() int        { return 9000 }
-func (f *flood) Link() port.Link { return port.Link{Up: true, Mbps: 1000} }
+func (f *flood) MAC() [6]byte         { return clientMAC }
+func (f *flood) MTU() int             { return 9000 }
+func (f *flood) Link() port.LinkState { return port.LinkState{Up: true, Mbps: 1000} }
 func (f *flood) Receive(fs []frame.Frame) int {
 	n := min(f.n, len(fs))
 	for i := range fs[:n] {

@@ -231,6 +231,10 @@ func (c *Card) keys() {
 			c.reg.Set(regs.TransmitIsnKey.At(i, regs.TransmitStride).At(j, regs.TransmitIsnKeyStride), mix(x))
 		}
 	}
+	for j := range regs.DefenceKeyCount {
+		x += golden
+		c.reg.Set(regs.DefenceKey.At(j, regs.DefenceKeyStride), mix(x))
+	}
 }
 
 const golden = 0x9e3779b97f4a7c15

@@ -261,6 +261,26 @@ func TestPunt(t *testing.T) {
 	}
 }
 
+// TestPuntOnce: a coalesced frame that makes the card ask about a request makes it ask once.
+func TestPuntOnce(t *testing.T) {
+	h := newHost(t, emu.Config{}, port.MemConfig{})
+	h.serve()
+	client := syn(1000, clientISN)
+	h.send(0, client.build(false), noOffload)
+	h.settle()
+	client.seq, client.ack, client.flags = clientISN+1, binary.BigEndian.Uint32(h.drain()[0].bytes[38:])+1, flagACK
+	client.payload = append([]byte("GET /"), bytes.Repeat([]byte("x"), 10_000)...)
+	_, offload := coalesced(10_000, 1448)
+	h.send(0, client.build(true), offload)
+	h.settle()
+	var e regs.ExceptionEntry
+	h.get(regs.RingException, 0, &e)
+	if e.ReasonReason != regs.ExceptionReasonReasonHeadTooLarge || e.HandleGeneration == 0 {
+		t.Errorf("exception %+v", e)
+	}
+	h.want(regs.RingDescriptors.At(regs.RingException, regs.RingStride), 1)
+}
+
 func TestLoopback(t *testing.T) {
 	h := newHost(t, emu.Config{}, port.MemConfig{})
 	h.serve()

@@ -92,6 +92,9 @@ func (h *host) visible() *emu.State {
 			s.Secrets[regs.TransmitIsnKey.At(i, regs.TransmitStride).At(j, regs.TransmitIsnKeyStride).Name()] = secret(i, j)
 		}
 	}
+	for j := range regs.DefenceKeyCount {
+		s.Secrets[regs.DefenceKey.At(j, regs.DefenceKeyStride).Name()] = secret(2, j)
+	}
 	for i := range regs.Memories {
 		m := &regs.Memories[i]
 		for bank := range m.Banks { // the small geometry fills no more than this of a bank
@@ -114,6 +117,9 @@ func newStateHost(t *testing.T) *host {
 		for j := range regs.TransmitIsnKeyCount {
 			h.store(regs.TransmitIsnKey.At(i, regs.TransmitStride).At(j, regs.TransmitIsnKeyStride), secret(i, j))
 		}
+	}
+	for j := range regs.DefenceKeyCount {
+		h.store(regs.DefenceKey.At(j, regs.DefenceKeyStride), secret(2, j))
 	}
 	return h
 }
@@ -141,14 +147,32 @@ func (h *host) run(x *traffic, frames int) (out []sent) {
 	return out
 }
 
+// defend has the card answer with cookies, whose secrets change every second, and count SYNs by source.
+func (h *host) defend(mode uint32) {
+	h.entry(regs.MemService, 0, 0, &regs.ServiceEntry{ControlValid: 1, ControlHasDefault: 1, PromiseMssIpv4: 1460, PromiseMssIpv6: 1440, ControlDefence: mode})
+	for _, x := range []struct {
+		r regs.Reg
+		v uint32
+	}{
+		{regs.DefencePeriod, 1000}, {regs.DefenceRateOn, 60}, {regs.DefenceRateOff, 60}, {regs.DefenceCalm, 100},
+		{regs.DefenceSourceRate, 25}, {regs.DefenceSourceBurst, 10},
+	} {
+		h.store(x.r, x.v)
+	}
+}
+
 // TestNoHiddenState stops a card between two steps, reads everything a host can read, gives it to a fresh card with a
 // copy of host memory, and finds no difference from then on.
 func TestNoHiddenState(t *testing.T) {
-	const frames = 100_000
-	for seed := range uint64(2) {
+	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			frames := 100_000
 			a := newStateHost(t)
 			a.serve()
+			if seed > 1 {
+				a.defend(regs.ServiceControlDefenceAuto + uint32(seed) - 2)
+				frames = 40_000
+			}
 			x := &traffic{rand.New(rand.NewPCG(seed, 7)), map[uint16]uint32{}}
 			a.run(x, 5_000+int(seed)*777)
 			// Stop in the middle of a bulk command.
@@ -181,6 +205,10 @@ func TestNoHiddenState(t *testing.T) {
 			compareState(t, a.card.Snapshot(), b.card.Snapshot())
 			if a.load(regs.ConnectionSpliced) == 0 || a.load(regs.ConnectionClosedRst) == 0 {
 				t.Errorf("%d connections spliced, %d reset: the traffic reaches too little", a.load(regs.ConnectionSpliced), a.load(regs.ConnectionClosedRst))
+			}
+			if seed > 1 && (a.load(regs.DefenceCookieValid) == 0 || a.load(regs.DefenceSwitchedOff) == 0 || a.load(regs.DefenceSourceLimited) == 0) {
+				t.Errorf("%d cookies came back, the stage ended %d times, %d SYNs limited: the traffic reaches too little",
+					a.load(regs.DefenceCookieValid), a.load(regs.DefenceSwitchedOff), a.load(regs.DefenceSourceLimited))
 			}
 			t.Logf("%d frames sent, %d connections opened, %d spliced", len(gotA), a.load(regs.ConnectionOpened), a.load(regs.ConnectionSpliced))
 		})

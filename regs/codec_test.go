@@ -17,7 +17,7 @@ var codecs = map[string]codec{
 	"slot": &SlotEntry{}, "listener": &ListenerEntry{}, "service": &ServiceEntry{}, "group": &GroupEntry{}, "group_state": &GroupStateEntry{},
 	"server": &ServerEntry{}, "server_state": &ServerStateEntry{}, "next_hop": &NextHopEntry{}, "address": &AddressEntry{},
 	"local_port": &LocalPortEntry{}, "list_entry": &ListEntryEntry{}, "exception": &ExceptionEntry{}, "event": &EventEntry{},
-	"completion": &CompletionEntry{}, "inject": &InjectEntry{}, "command": &CommandEntry{},
+	"source_bucket": &SourceBucketEntry{}, "completion": &CompletionEntry{}, "inject": &InjectEntry{}, "command": &CommandEntry{},
 }
 
 // Every bit that means something survives Decode and Encode; reserved bits come out zero, also over old contents.

@@ -15,6 +15,7 @@ type PageEntry struct {
 	ControlHead              uint32
 	ControlServerPort        uint32
 	ControlHostReason        uint32
+	ControlReply             uint32
 	ControlGeneration        uint32
 	PortsClient              uint32
 	PortsVip                 uint32
@@ -22,6 +23,7 @@ type PageEntry struct {
 	IndexService             uint32
 	ClientLinkVlan           uint32
 	ClientLinkTagged         uint32
+	ClientLinkAnswers        uint32
 	ClientLinkFinClient      uint32
 	ClientLinkFinServer      uint32
 	ClientLinkFinClientAcked uint32
@@ -29,7 +31,10 @@ type PageEntry struct {
 	ClientLinkSack           uint32
 	ClientLinkTimestamps     uint32
 	ClientLinkWscale         uint32
+	ClientLinkEcn            uint32
 	ClientLinkClientWscale   uint32
+	ClientLinkCookie         uint32
+	ClientLinkCongestion     uint32
 	ClientMacLo              uint32
 	ClientMacHiAddress       uint32
 	ClientMacHiMss           uint32
@@ -56,6 +61,7 @@ type PageEntry struct {
 	AScaleTimestamps         uint32
 	AScaleArmed              uint32
 	AScaleChecksumReady      uint32
+	AScaleEcn                uint32
 	AScaleServerWscale       uint32
 	AScaleVlan               uint32
 	ASeqClient               uint32
@@ -84,6 +90,7 @@ type PageEntry struct {
 	BScaleTimestamps         uint32
 	BScaleArmed              uint32
 	BScaleChecksumReady      uint32
+	BScaleEcn                uint32
 	BScaleServerWscale       uint32
 	BScaleVlan               uint32
 	BSeqClient               uint32
@@ -115,8 +122,10 @@ type PageEntry struct {
 	OptionsWscaleOffered     uint32
 	OptionsSackOffered       uint32
 	OptionsTimestampsOffered uint32
+	OptionsEcnOffered        uint32
 	OptionsRetries           uint32
 	OptionsHeadScan          uint32
+	OptionsTries             uint32
 	ClientTimestamp          uint32
 	TimestampBase            uint32
 	Opened                   uint32
@@ -138,6 +147,7 @@ func (p *PageEntry) Decode(w []uint32) {
 	p.ControlHead = PageControlHead(w[PageControl])
 	p.ControlServerPort = PageControlServerPort(w[PageControl])
 	p.ControlHostReason = PageControlHostReason(w[PageControl])
+	p.ControlReply = PageControlReply(w[PageControl])
 	p.ControlGeneration = PageControlGeneration(w[PageControl])
 	p.PortsClient = PagePortsClient(w[PagePorts])
 	p.PortsVip = PagePortsVip(w[PagePorts])
@@ -145,6 +155,7 @@ func (p *PageEntry) Decode(w []uint32) {
 	p.IndexService = PageIndexService(w[PageIndex])
 	p.ClientLinkVlan = PageClientLinkVlan(w[PageClientLink])
 	p.ClientLinkTagged = PageClientLinkTagged(w[PageClientLink])
+	p.ClientLinkAnswers = PageClientLinkAnswers(w[PageClientLink])
 	p.ClientLinkFinClient = PageClientLinkFinClient(w[PageClientLink])
 	p.ClientLinkFinServer = PageClientLinkFinServer(w[PageClientLink])
 	p.ClientLinkFinClientAcked = PageClientLinkFinClientAcked(w[PageClientLink])
@@ -152,7 +163,10 @@ func (p *PageEntry) Decode(w []uint32) {
 	p.ClientLinkSack = PageClientLinkSack(w[PageClientLink])
 	p.ClientLinkTimestamps = PageClientLinkTimestamps(w[PageClientLink])
 	p.ClientLinkWscale = PageClientLinkWscale(w[PageClientLink])
+	p.ClientLinkEcn = PageClientLinkEcn(w[PageClientLink])
 	p.ClientLinkClientWscale = PageClientLinkClientWscale(w[PageClientLink])
+	p.ClientLinkCookie = PageClientLinkCookie(w[PageClientLink])
+	p.ClientLinkCongestion = PageClientLinkCongestion(w[PageClientLink])
 	p.ClientMacLo = w[PageClientMacLo]
 	p.ClientMacHiAddress = PageClientMacHiAddress(w[PageClientMacHi])
 	p.ClientMacHiMss = PageClientMacHiMss(w[PageClientMacHi])
@@ -179,6 +193,7 @@ func (p *PageEntry) Decode(w []uint32) {
 	p.AScaleTimestamps = PageAScaleTimestamps(w[PageAScale])
 	p.AScaleArmed = PageAScaleArmed(w[PageAScale])
 	p.AScaleChecksumReady = PageAScaleChecksumReady(w[PageAScale])
+	p.AScaleEcn = PageAScaleEcn(w[PageAScale])
 	p.AScaleServerWscale = PageAScaleServerWscale(w[PageAScale])
 	p.AScaleVlan = PageAScaleVlan(w[PageAScale])
 	p.ASeqClient = w[PageASeqClient]
@@ -207,6 +222,7 @@ func (p *PageEntry) Decode(w []uint32) {
 	p.BScaleTimestamps = PageBScaleTimestamps(w[PageBScale])
 	p.BScaleArmed = PageBScaleArmed(w[PageBScale])
 	p.BScaleChecksumReady = PageBScaleChecksumReady(w[PageBScale])
+	p.BScaleEcn = PageBScaleEcn(w[PageBScale])
 	p.BScaleServerWscale = PageBScaleServerWscale(w[PageBScale])
 	p.BScaleVlan = PageBScaleVlan(w[PageBScale])
 	p.BSeqClient = w[PageBSeqClient]
@@ -238,8 +254,10 @@ func (p *PageEntry) Decode(w []uint32) {
 	p.OptionsWscaleOffered = PageOptionsWscaleOffered(w[PageOptions])
 	p.OptionsSackOffered = PageOptionsSackOffered(w[PageOptions])
 	p.OptionsTimestampsOffered = PageOptionsTimestampsOffered(w[PageOptions])
+	p.OptionsEcnOffered = PageOptionsEcnOffered(w[PageOptions])
 	p.OptionsRetries = PageOptionsRetries(w[PageOptions])
 	p.OptionsHeadScan = PageOptionsHeadScan(w[PageOptions])
+	p.OptionsTries = PageOptionsTries(w[PageOptions])
 	p.ClientTimestamp = w[PageClientTimestamp]
 	p.TimestampBase = w[PageTimestampBase]
 	p.Opened = w[PageOpened]
@@ -261,6 +279,7 @@ func (p *PageEntry) Encode(w []uint32) {
 		p.ControlHead<<PageControlHeadShift&PageControlHeadMask |
 		p.ControlServerPort<<PageControlServerPortShift&PageControlServerPortMask |
 		p.ControlHostReason<<PageControlHostReasonShift&PageControlHostReasonMask |
+		p.ControlReply<<PageControlReplyShift&PageControlReplyMask |
 		p.ControlGeneration<<PageControlGenerationShift&PageControlGenerationMask
 	w[PagePorts] = p.PortsClient&PagePortsClientMask |
 		p.PortsVip<<PagePortsVipShift&PagePortsVipMask
@@ -268,6 +287,7 @@ func (p *PageEntry) Encode(w []uint32) {
 		p.IndexService<<PageIndexServiceShift&PageIndexServiceMask
 	w[PageClientLink] = p.ClientLinkVlan&PageClientLinkVlanMask |
 		p.ClientLinkTagged<<PageClientLinkTaggedShift&PageClientLinkTaggedMask |
+		p.ClientLinkAnswers<<PageClientLinkAnswersShift&PageClientLinkAnswersMask |
 		p.ClientLinkFinClient<<PageClientLinkFinClientShift&PageClientLinkFinClientMask |
 		p.ClientLinkFinServer<<PageClientLinkFinServerShift&PageClientLinkFinServerMask |
 		p.ClientLinkFinClientAcked<<PageClientLinkFinClientAckedShift&PageClientLinkFinClientAckedMask |
@@ -275,7 +295,10 @@ func (p *PageEntry) Encode(w []uint32) {
 		p.ClientLinkSack<<PageClientLinkSackShift&PageClientLinkSackMask |
 		p.ClientLinkTimestamps<<PageClientLinkTimestampsShift&PageClientLinkTimestampsMask |
 		p.ClientLinkWscale<<PageClientLinkWscaleShift&PageClientLinkWscaleMask |
-		p.ClientLinkClientWscale<<PageClientLinkClientWscaleShift&PageClientLinkClientWscaleMask
+		p.ClientLinkEcn<<PageClientLinkEcnShift&PageClientLinkEcnMask |
+		p.ClientLinkClientWscale<<PageClientLinkClientWscaleShift&PageClientLinkClientWscaleMask |
+		p.ClientLinkCookie<<PageClientLinkCookieShift&PageClientLinkCookieMask |
+		p.ClientLinkCongestion<<PageClientLinkCongestionShift&PageClientLinkCongestionMask
 	w[PageClientMacLo] = p.ClientMacLo
 	w[PageClientMacHi] = p.ClientMacHiAddress&PageClientMacHiAddressMask |
 		p.ClientMacHiMss<<PageClientMacHiMssShift&PageClientMacHiMssMask
@@ -302,6 +325,7 @@ func (p *PageEntry) Encode(w []uint32) {
 		p.AScaleTimestamps<<PageAScaleTimestampsShift&PageAScaleTimestampsMask |
 		p.AScaleArmed<<PageAScaleArmedShift&PageAScaleArmedMask |
 		p.AScaleChecksumReady<<PageAScaleChecksumReadyShift&PageAScaleChecksumReadyMask |
+		p.AScaleEcn<<PageAScaleEcnShift&PageAScaleEcnMask |
 		p.AScaleServerWscale<<PageAScaleServerWscaleShift&PageAScaleServerWscaleMask |
 		p.AScaleVlan<<PageAScaleVlanShift&PageAScaleVlanMask
 	w[PageASeqClient] = p.ASeqClient
@@ -330,6 +354,7 @@ func (p *PageEntry) Encode(w []uint32) {
 		p.BScaleTimestamps<<PageBScaleTimestampsShift&PageBScaleTimestampsMask |
 		p.BScaleArmed<<PageBScaleArmedShift&PageBScaleArmedMask |
 		p.BScaleChecksumReady<<PageBScaleChecksumReadyShift&PageBScaleChecksumReadyMask |
+		p.BScaleEcn<<PageBScaleEcnShift&PageBScaleEcnMask |
 		p.BScaleServerWscale<<PageBScaleServerWscaleShift&PageBScaleServerWscaleMask |
 		p.BScaleVlan<<PageBScaleVlanShift&PageBScaleVlanMask
 	w[PageBSeqClient] = p.BSeqClient
@@ -361,8 +386,10 @@ func (p *PageEntry) Encode(w []uint32) {
 		p.OptionsWscaleOffered<<PageOptionsWscaleOfferedShift&PageOptionsWscaleOfferedMask |
 		p.OptionsSackOffered<<PageOptionsSackOfferedShift&PageOptionsSackOfferedMask |
 		p.OptionsTimestampsOffered<<PageOptionsTimestampsOfferedShift&PageOptionsTimestampsOfferedMask |
+		p.OptionsEcnOffered<<PageOptionsEcnOfferedShift&PageOptionsEcnOfferedMask |
 		p.OptionsRetries<<PageOptionsRetriesShift&PageOptionsRetriesMask |
-		p.OptionsHeadScan<<PageOptionsHeadScanShift&PageOptionsHeadScanMask
+		p.OptionsHeadScan<<PageOptionsHeadScanShift&PageOptionsHeadScanMask |
+		p.OptionsTries<<PageOptionsTriesShift&PageOptionsTriesMask
 	w[PageClientTimestamp] = p.ClientTimestamp
 	w[PageTimestampBase] = p.TimestampBase
 	w[PageOpened] = p.Opened
@@ -569,6 +596,8 @@ type ServiceEntry struct {
 	ControlProtocol   uint32
 	ControlIsn        uint32
 	ControlHasDefault uint32
+	ControlDefence    uint32
+	ControlIdleSilent uint32
 	UrlRoot           uint32
 	DefaultGroup      uint32
 	PromiseMssIpv4    uint32
@@ -577,6 +606,7 @@ type ServiceEntry struct {
 	PromiseWscaleOn   uint32
 	PromiseSack       uint32
 	PromiseTimestamps uint32
+	PromiseEcn        uint32
 	Idle              uint32
 	WaitHead          uint32
 }
@@ -589,6 +619,8 @@ func (s *ServiceEntry) Decode(w []uint32) {
 	s.ControlProtocol = ServiceControlProtocol(w[ServiceControl])
 	s.ControlIsn = ServiceControlIsn(w[ServiceControl])
 	s.ControlHasDefault = ServiceControlHasDefault(w[ServiceControl])
+	s.ControlDefence = ServiceControlDefence(w[ServiceControl])
+	s.ControlIdleSilent = ServiceControlIdleSilent(w[ServiceControl])
 	s.UrlRoot = w[ServiceUrlRoot]
 	s.DefaultGroup = ServiceDefaultGroup(w[ServiceDefault])
 	s.PromiseMssIpv4 = ServicePromiseMssIpv4(w[ServicePromiseMss])
@@ -597,6 +629,7 @@ func (s *ServiceEntry) Decode(w []uint32) {
 	s.PromiseWscaleOn = ServicePromiseWscaleOn(w[ServicePromise])
 	s.PromiseSack = ServicePromiseSack(w[ServicePromise])
 	s.PromiseTimestamps = ServicePromiseTimestamps(w[ServicePromise])
+	s.PromiseEcn = ServicePromiseEcn(w[ServicePromise])
 	s.Idle = w[ServiceIdle]
 	s.WaitHead = w[ServiceWaitHead]
 }
@@ -608,7 +641,9 @@ func (s *ServiceEntry) Encode(w []uint32) {
 		s.ControlMode<<ServiceControlModeShift&ServiceControlModeMask |
 		s.ControlProtocol<<ServiceControlProtocolShift&ServiceControlProtocolMask |
 		s.ControlIsn<<ServiceControlIsnShift&ServiceControlIsnMask |
-		s.ControlHasDefault<<ServiceControlHasDefaultShift&ServiceControlHasDefaultMask
+		s.ControlHasDefault<<ServiceControlHasDefaultShift&ServiceControlHasDefaultMask |
+		s.ControlDefence<<ServiceControlDefenceShift&ServiceControlDefenceMask |
+		s.ControlIdleSilent<<ServiceControlIdleSilentShift&ServiceControlIdleSilentMask
 	w[ServiceUrlRoot] = s.UrlRoot
 	w[ServiceDefault] = s.DefaultGroup & ServiceDefaultGroupMask
 	w[ServicePromiseMss] = s.PromiseMssIpv4&ServicePromiseMssIpv4Mask |
@@ -616,7 +651,8 @@ func (s *ServiceEntry) Encode(w []uint32) {
 	w[ServicePromise] = s.PromiseWscale&ServicePromiseWscaleMask |
 		s.PromiseWscaleOn<<ServicePromiseWscaleOnShift&ServicePromiseWscaleOnMask |
 		s.PromiseSack<<ServicePromiseSackShift&ServicePromiseSackMask |
-		s.PromiseTimestamps<<ServicePromiseTimestampsShift&ServicePromiseTimestampsMask
+		s.PromiseTimestamps<<ServicePromiseTimestampsShift&ServicePromiseTimestampsMask |
+		s.PromiseEcn<<ServicePromiseEcnShift&ServicePromiseEcnMask
 	w[ServiceIdle] = s.Idle
 	w[ServiceWaitHead] = s.WaitHead
 	clear(w[7:16])
@@ -692,6 +728,7 @@ type ServerEntry struct {
 	ProfileSack       uint32
 	ProfileTimestamps uint32
 	ProfileKnown      uint32
+	ProfileEcn        uint32
 	Address           [4]uint32
 }
 
@@ -712,6 +749,7 @@ func (s *ServerEntry) Decode(w []uint32) {
 	s.ProfileSack = ServerProfileSack(w[ServerProfile])
 	s.ProfileTimestamps = ServerProfileTimestamps(w[ServerProfile])
 	s.ProfileKnown = ServerProfileKnown(w[ServerProfile])
+	s.ProfileEcn = ServerProfileEcn(w[ServerProfile])
 	copy(s.Address[:], w[ServerAddress:])
 }
 
@@ -731,7 +769,8 @@ func (s *ServerEntry) Encode(w []uint32) {
 		s.ProfileWscaleOn<<ServerProfileWscaleOnShift&ServerProfileWscaleOnMask |
 		s.ProfileSack<<ServerProfileSackShift&ServerProfileSackMask |
 		s.ProfileTimestamps<<ServerProfileTimestampsShift&ServerProfileTimestampsMask |
-		s.ProfileKnown<<ServerProfileKnownShift&ServerProfileKnownMask
+		s.ProfileKnown<<ServerProfileKnownShift&ServerProfileKnownMask |
+		s.ProfileEcn<<ServerProfileEcnShift&ServerProfileEcnMask
 	clear(w[3:4])
 	copy(w[ServerAddress:], s.Address[:])
 }
@@ -866,6 +905,26 @@ func (l *ListEntryEntry) Encode(w []uint32) {
 	_ = w[ListEntryWords-1]
 	w[ListEntryHandle] = l.HandleN&ListEntryHandleNMask |
 		l.HandleGeneration<<ListEntryHandleGenerationShift&ListEntryHandleGenerationMask
+}
+
+// SourceBucketEntry is one decoded source_bucket. Reserved bits are dropped by Decode and cleared by Encode.
+type SourceBucketEntry struct {
+	Tick  uint32
+	Spent uint32
+}
+
+// Decode reads the entry from w, which holds at least SourceBucketWords words.
+func (s *SourceBucketEntry) Decode(w []uint32) {
+	_ = w[SourceBucketWords-1]
+	s.Tick = w[SourceBucketTick]
+	s.Spent = w[SourceBucketSpent]
+}
+
+// Encode writes the entry to w, which holds at least SourceBucketWords words. What does not fit its field is cut off.
+func (s *SourceBucketEntry) Encode(w []uint32) {
+	_ = w[SourceBucketWords-1]
+	w[SourceBucketTick] = s.Tick
+	w[SourceBucketSpent] = s.Spent
 }
 
 // ExceptionEntry is one decoded exception. Reserved bits are dropped by Decode and cleared by Encode.

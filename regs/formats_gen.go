@@ -77,7 +77,7 @@ const (
 	PageAAckServer         = 27 // Highest acknowledgement from the server, in the client's numbers.
 	PageAServerIsn         = 28 // a1: the server's initial sequence number.
 	PageAIsn               = 29 // Our initial sequence number toward the server.
-	PageARto               = 30 // Retransmission state of held bytes. (ticks)
+	PageARto               = 30 // Retransmission of what the card sent itself. (ticks)
 	PageAWindow            = 31 // Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes. (bytes)
 	PageBIndex             = 32 // Who is at the server end.
 	PageBLocal             = 33 // The connection as the server sees it.
@@ -93,7 +93,7 @@ const (
 	PageBAckServer         = 43 // Highest acknowledgement from the server, in the client's numbers.
 	PageBServerIsn         = 44 // a1: the server's initial sequence number.
 	PageBIsn               = 45 // Our initial sequence number toward the server.
-	PageBRto               = 46 // Retransmission state of held bytes. (ticks)
+	PageBRto               = 46 // Retransmission of what the card sent itself. (ticks)
 	PageBWindow            = 47 // Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes. (bytes)
 	PageBoundaryClient     = 48 // Client sequence number from which leg set B is in force, client to server.
 	PageBoundaryServer     = 49 // Sequence number in the client's view from which leg set B is in force, server to client.
@@ -107,8 +107,8 @@ const (
 	PageChoice             = 57 // How the server was chosen.
 	PageOffer              = 58 // What the client's SYN offered.
 	PageOptions            = 59 // Options of the client's SYN and what was promised.
-	PageClientTimestamp    = 60 // Latest TSval of the client before the splice.
-	PageTimestampBase      = 61 // Our TSval toward the client at tick zero.
+	PageClientTimestamp    = 60 // Latest TSval of the client before the splice and while bytes are held.
+	PageTimestampBase      = 61 // Our TSval toward the client, that of the SYN-ACK up to the splice: an echo of it then is one of the server's SYN-ACK. From the splice on the latest that the client was sent while bytes are held.
 	PageOpened             = 62 // Tick of the present state's begin; in CLOSING that of SPLICED. (ticks)
 	PageBytesHigh          = 63 // Payload counters, bits 32–47. (bytes)
 )
@@ -261,7 +261,7 @@ func SetPageControlServerPort(w, v uint32) uint32 {
 
 const (
 	PageControlHostReasonShift        = 14
-	PageControlHostReasonMask  uint32 = 0x3c000
+	PageControlHostReasonMask  uint32 = 0x7c000
 )
 
 // PageControlHostReason is page.control.host_reason of w: Why the host decides: exception.reason.
@@ -272,6 +272,19 @@ func PageControlHostReason(w uint32) uint32 {
 // SetPageControlHostReason puts v into w; what does not fit is cut off.
 func SetPageControlHostReason(w, v uint32) uint32 {
 	return w&^PageControlHostReasonMask | v<<PageControlHostReasonShift&PageControlHostReasonMask
+}
+
+const (
+	PageControlReplyShift        = 19
+	PageControlReplyMask  uint32 = 0x80000
+)
+
+// PageControlReply is page.control.reply of w: The card itself is the server: the head buffer holds its answer.
+func PageControlReply(w uint32) uint32 { return w & PageControlReplyMask >> PageControlReplyShift }
+
+// SetPageControlReply puts v into w; what does not fit is cut off.
+func SetPageControlReply(w, v uint32) uint32 {
+	return w&^PageControlReplyMask | v<<PageControlReplyShift&PageControlReplyMask
 }
 
 const (
@@ -363,6 +376,21 @@ func PageClientLinkTagged(w uint32) uint32 {
 // SetPageClientLinkTagged puts v into w; what does not fit is cut off.
 func SetPageClientLinkTagged(w, v uint32) uint32 {
 	return w&^PageClientLinkTaggedMask | v<<PageClientLinkTaggedShift&PageClientLinkTaggedMask
+}
+
+const (
+	PageClientLinkAnswersShift        = 13
+	PageClientLinkAnswersMask  uint32 = 0xe000
+)
+
+// PageClientLinkAnswers is page.client_link.answers of w: Answers sent to segments that are out of place since the last scan.
+func PageClientLinkAnswers(w uint32) uint32 {
+	return w & PageClientLinkAnswersMask >> PageClientLinkAnswersShift
+}
+
+// SetPageClientLinkAnswers puts v into w; what does not fit is cut off.
+func SetPageClientLinkAnswers(w, v uint32) uint32 {
+	return w&^PageClientLinkAnswersMask | v<<PageClientLinkAnswersShift&PageClientLinkAnswersMask
 }
 
 const (
@@ -471,6 +499,19 @@ func SetPageClientLinkWscale(w, v uint32) uint32 {
 }
 
 const (
+	PageClientLinkEcnShift        = 23
+	PageClientLinkEcnMask  uint32 = 0x800000
+)
+
+// PageClientLinkEcn is page.client_link.ecn of w: ECN promised to the client.
+func PageClientLinkEcn(w uint32) uint32 { return w & PageClientLinkEcnMask >> PageClientLinkEcnShift }
+
+// SetPageClientLinkEcn puts v into w; what does not fit is cut off.
+func SetPageClientLinkEcn(w, v uint32) uint32 {
+	return w&^PageClientLinkEcnMask | v<<PageClientLinkEcnShift&PageClientLinkEcnMask
+}
+
+const (
 	PageClientLinkClientWscaleShift        = 24
 	PageClientLinkClientWscaleMask  uint32 = 0xf000000
 )
@@ -483,6 +524,36 @@ func PageClientLinkClientWscale(w uint32) uint32 {
 // SetPageClientLinkClientWscale puts v into w; what does not fit is cut off.
 func SetPageClientLinkClientWscale(w, v uint32) uint32 {
 	return w&^PageClientLinkClientWscaleMask | v<<PageClientLinkClientWscaleShift&PageClientLinkClientWscaleMask
+}
+
+const (
+	PageClientLinkCookieShift        = 28
+	PageClientLinkCookieMask  uint32 = 0x10000000
+)
+
+// PageClientLinkCookie is page.client_link.cookie of w: The client proved itself with a cookie: its SYN is known as far as the cookie kept it.
+func PageClientLinkCookie(w uint32) uint32 {
+	return w & PageClientLinkCookieMask >> PageClientLinkCookieShift
+}
+
+// SetPageClientLinkCookie puts v into w; what does not fit is cut off.
+func SetPageClientLinkCookie(w, v uint32) uint32 {
+	return w&^PageClientLinkCookieMask | v<<PageClientLinkCookieShift&PageClientLinkCookieMask
+}
+
+const (
+	PageClientLinkCongestionShift        = 29
+	PageClientLinkCongestionMask  uint32 = 0x20000000
+)
+
+// PageClientLinkCongestion is page.client_link.congestion of w: A CE mark came before the splice: our ACKs tell the client until it says that it knows.
+func PageClientLinkCongestion(w uint32) uint32 {
+	return w & PageClientLinkCongestionMask >> PageClientLinkCongestionShift
+}
+
+// SetPageClientLinkCongestion puts v into w; what does not fit is cut off.
+func SetPageClientLinkCongestion(w, v uint32) uint32 {
+	return w&^PageClientLinkCongestionMask | v<<PageClientLinkCongestionShift&PageClientLinkCongestionMask
 }
 
 const (
@@ -672,6 +743,19 @@ func SetPageAScaleChecksumReady(w, v uint32) uint32 {
 }
 
 const (
+	PageAScaleEcnShift        = 14
+	PageAScaleEcnMask  uint32 = 0x4000
+)
+
+// PageAScaleEcn is page.a_scale.ecn of w: Both ends do ECN.
+func PageAScaleEcn(w uint32) uint32 { return w & PageAScaleEcnMask >> PageAScaleEcnShift }
+
+// SetPageAScaleEcn puts v into w; what does not fit is cut off.
+func SetPageAScaleEcn(w, v uint32) uint32 {
+	return w&^PageAScaleEcnMask | v<<PageAScaleEcnShift&PageAScaleEcnMask
+}
+
+const (
 	PageAScaleServerWscaleShift        = 16
 	PageAScaleServerWscaleMask  uint32 = 0xf0000
 )
@@ -715,7 +799,7 @@ const (
 	PageARtoSentMask  uint32 = 0xffff0000
 )
 
-// PageARtoSent is page.a_rto.sent of w: Bytes of the head buffer sent so far.
+// PageARtoSent is page.a_rto.sent of w: Bytes of the head buffer sent so far; in SERVER_SYN, answers of the server that belong to an older connection.
 func PageARtoSent(w uint32) uint32 { return w & PageARtoSentMask >> PageARtoSentShift }
 
 // SetPageARtoSent puts v into w; what does not fit is cut off.
@@ -908,6 +992,19 @@ func SetPageBScaleChecksumReady(w, v uint32) uint32 {
 }
 
 const (
+	PageBScaleEcnShift        = 14
+	PageBScaleEcnMask  uint32 = 0x4000
+)
+
+// PageBScaleEcn is page.b_scale.ecn of w: Both ends do ECN.
+func PageBScaleEcn(w uint32) uint32 { return w & PageBScaleEcnMask >> PageBScaleEcnShift }
+
+// SetPageBScaleEcn puts v into w; what does not fit is cut off.
+func SetPageBScaleEcn(w, v uint32) uint32 {
+	return w&^PageBScaleEcnMask | v<<PageBScaleEcnShift&PageBScaleEcnMask
+}
+
+const (
 	PageBScaleServerWscaleShift        = 16
 	PageBScaleServerWscaleMask  uint32 = 0xf0000
 )
@@ -951,7 +1048,7 @@ const (
 	PageBRtoSentMask  uint32 = 0xffff0000
 )
 
-// PageBRtoSent is page.b_rto.sent of w: Bytes of the head buffer sent so far.
+// PageBRtoSent is page.b_rto.sent of w: Bytes of the head buffer sent so far; in SERVER_SYN, answers of the server that belong to an older connection.
 func PageBRtoSent(w uint32) uint32 { return w & PageBRtoSentMask >> PageBRtoSentShift }
 
 // SetPageBRtoSent puts v into w; what does not fit is cut off.
@@ -1133,6 +1230,21 @@ func SetPageOptionsTimestampsOffered(w, v uint32) uint32 {
 }
 
 const (
+	PageOptionsEcnOfferedShift        = 11
+	PageOptionsEcnOfferedMask  uint32 = 0x800
+)
+
+// PageOptionsEcnOffered is page.options.ecn_offered of w: ECN offered.
+func PageOptionsEcnOffered(w uint32) uint32 {
+	return w & PageOptionsEcnOfferedMask >> PageOptionsEcnOfferedShift
+}
+
+// SetPageOptionsEcnOffered puts v into w; what does not fit is cut off.
+func SetPageOptionsEcnOffered(w, v uint32) uint32 {
+	return w&^PageOptionsEcnOfferedMask | v<<PageOptionsEcnOfferedShift&PageOptionsEcnOfferedMask
+}
+
+const (
 	PageOptionsRetriesShift        = 12
 	PageOptionsRetriesMask  uint32 = 0xf000
 )
@@ -1160,6 +1272,19 @@ func PageOptionsHeadScan(w uint32) uint32 {
 // SetPageOptionsHeadScan puts v into w; what does not fit is cut off.
 func SetPageOptionsHeadScan(w, v uint32) uint32 {
 	return w&^PageOptionsHeadScanMask | v<<PageOptionsHeadScanShift&PageOptionsHeadScanMask
+}
+
+const (
+	PageOptionsTriesShift        = 30
+	PageOptionsTriesMask  uint32 = 0xc0000000
+)
+
+// PageOptionsTries is page.options.tries of w: Servers tried in vain.
+func PageOptionsTries(w uint32) uint32 { return w & PageOptionsTriesMask >> PageOptionsTriesShift }
+
+// SetPageOptionsTries puts v into w; what does not fit is cut off.
+func SetPageOptionsTries(w, v uint32) uint32 {
+	return w&^PageOptionsTriesMask | v<<PageOptionsTriesShift&PageOptionsTriesMask
 }
 
 const (
@@ -1719,6 +1844,39 @@ func SetServiceControlHasDefault(w, v uint32) uint32 {
 }
 
 const (
+	ServiceControlDefenceShift         = 10
+	ServiceControlDefenceMask   uint32 = 0xc00
+	ServiceControlDefenceOff           = 0
+	ServiceControlDefenceAuto          = 1
+	ServiceControlDefenceAlways        = 2
+)
+
+// ServiceControlDefence is service.control.defence of w: SYN defence: never, under pressure, or always.
+func ServiceControlDefence(w uint32) uint32 {
+	return w & ServiceControlDefenceMask >> ServiceControlDefenceShift
+}
+
+// SetServiceControlDefence puts v into w; what does not fit is cut off.
+func SetServiceControlDefence(w, v uint32) uint32 {
+	return w&^ServiceControlDefenceMask | v<<ServiceControlDefenceShift&ServiceControlDefenceMask
+}
+
+const (
+	ServiceControlIdleSilentShift        = 12
+	ServiceControlIdleSilentMask  uint32 = 0x1000
+)
+
+// ServiceControlIdleSilent is service.control.idle_silent of w: The idle time-out sends no RST.
+func ServiceControlIdleSilent(w uint32) uint32 {
+	return w & ServiceControlIdleSilentMask >> ServiceControlIdleSilentShift
+}
+
+// SetServiceControlIdleSilent puts v into w; what does not fit is cut off.
+func SetServiceControlIdleSilent(w, v uint32) uint32 {
+	return w&^ServiceControlIdleSilentMask | v<<ServiceControlIdleSilentShift&ServiceControlIdleSilentMask
+}
+
+const (
 	ServiceDefaultGroupShift        = 0
 	ServiceDefaultGroupMask  uint32 = 0xffff
 )
@@ -1815,6 +1973,19 @@ func ServicePromiseTimestamps(w uint32) uint32 {
 // SetServicePromiseTimestamps puts v into w; what does not fit is cut off.
 func SetServicePromiseTimestamps(w, v uint32) uint32 {
 	return w&^ServicePromiseTimestampsMask | v<<ServicePromiseTimestampsShift&ServicePromiseTimestampsMask
+}
+
+const (
+	ServicePromiseEcnShift        = 7
+	ServicePromiseEcnMask  uint32 = 0x80
+)
+
+// ServicePromiseEcn is service.promise.ecn of w: ECN is promised.
+func ServicePromiseEcn(w uint32) uint32 { return w & ServicePromiseEcnMask >> ServicePromiseEcnShift }
+
+// SetServicePromiseEcn puts v into w; what does not fit is cut off.
+func SetServicePromiseEcn(w, v uint32) uint32 {
+	return w&^ServicePromiseEcnMask | v<<ServicePromiseEcnShift&ServicePromiseEcnMask
 }
 
 // Format group. A set of servers.
@@ -2142,6 +2313,19 @@ func SetServerProfileKnown(w, v uint32) uint32 {
 	return w&^ServerProfileKnownMask | v<<ServerProfileKnownShift&ServerProfileKnownMask
 }
 
+const (
+	ServerProfileEcnShift        = 24
+	ServerProfileEcnMask  uint32 = 0x1000000
+)
+
+// ServerProfileEcn is server.profile.ecn of w: ECN.
+func ServerProfileEcn(w uint32) uint32 { return w & ServerProfileEcnMask >> ServerProfileEcnShift }
+
+// SetServerProfileEcn puts v into w; what does not fit is cut off.
+func SetServerProfileEcn(w, v uint32) uint32 {
+	return w&^ServerProfileEcnMask | v<<ServerProfileEcnShift&ServerProfileEcnMask
+}
+
 // Format server_state. Counters of a server.
 const (
 	ServerStateBytes = 32
@@ -2361,6 +2545,15 @@ func SetListEntryHandleGeneration(w, v uint32) uint32 {
 	return w&^ListEntryHandleGenerationMask | v<<ListEntryHandleGenerationShift&ListEntryHandleGenerationMask
 }
 
+// Format source_bucket. Token bucket of the client addresses that share a hash.
+const (
+	SourceBucketBytes = 8
+	SourceBucketWords = 2
+
+	SourceBucketTick  = 0 // When it was last looked at. (ticks)
+	SourceBucketSpent = 1 // SYNs let through and not made up for by then, in thousandths.
+)
+
 // Format exception. A frame for the host.
 const (
 	ExceptionBytes = 64
@@ -2491,6 +2684,9 @@ const (
 	ExceptionReasonReasonNoServer            = 12
 	ExceptionReasonReasonHeadTooLarge        = 13
 	ExceptionReasonReasonUnclassified        = 14
+	ExceptionReasonReasonServerFailed        = 15
+	ExceptionReasonReasonKeyExists           = 16
+	ExceptionReasonReasonTooBig              = 17
 )
 
 // ExceptionReasonReason is exception.reason.reason of w: Reason.
@@ -2602,7 +2798,7 @@ const (
 	EventBytesClient   = 12 // Payload from the client, low word. (bytes)
 	EventBytesServer   = 13 // Payload from the server, low word. (bytes)
 	EventBytesHigh     = 14 // Bits 32–47 of both. (bytes)
-	EventDelta         = 15 // a = a0 − a1.
+	EventDelta         = 15 // a = a0 − a1. In a profile event, raised where a SYN-ACK differs from what server.profile says: what it keeps, laid out as that word.
 )
 
 const (
@@ -2625,6 +2821,7 @@ const (
 	EventControlTypeOpened         = 1
 	EventControlTypeSpliced        = 2
 	EventControlTypeClosed         = 3
+	EventControlTypeProfile        = 4
 )
 
 // EventControlType is event.control.type of w: Kind of event.
@@ -3037,8 +3234,8 @@ const (
 	CommandBar2Offset = 9  // Bulk verbs: start in BAR2. snapshot: start in BAR0. (bytes)
 	CommandValue      = 10 // fill: the word.
 	CommandKeyControl = 11 // CAM verbs: control word of the key.
-	CommandKeyPorts   = 12 // CAM verbs: ports.
-	CommandKeyIndex   = 13 // CAM verbs: VIP or server index.
+	CommandKeyPorts   = 12 // CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's.
+	CommandKeyIndex   = 13 // CAM verbs: VIP or server index. connect: server index.
 )
 
 const (
@@ -3070,6 +3267,8 @@ const (
 	CommandControlTypeRead              = 10
 	CommandControlTypeWrite             = 11
 	CommandControlTypeSnapshot          = 12
+	CommandControlTypeConnect           = 13
+	CommandControlTypeReply             = 14
 )
 
 // CommandControlType is command.control.type of w: Verb.

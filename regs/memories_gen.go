@@ -212,6 +212,16 @@ const (
 	MemHeadListBankBytes uint64 = 0x10000
 )
 
+// Memory source_bucket. Token buckets of the SYN defence, by keyed hash of the client's address.
+const (
+	MemSourceBucket                 = 21 // index in Memories
+	MemSourceBucketOffset    uint64 = 0x1ec00000
+	MemSourceBucketCount            = 65536
+	MemSourceBucketMax              = 262144
+	MemSourceBucketBanks            = 1
+	MemSourceBucketBankBytes uint64 = 0x200000
+)
+
 // Memories are the windows of BAR2 in order of offset.
 var Memories = [...]Memory{
 	{Name: "page", Format: "page", Offset: MemPageOffset, Count: MemPageCount, Max: MemPageMax, Banks: MemPageBanks, EntryBytes: PageBytes, Geometry: GeometryPages,
@@ -256,4 +266,6 @@ var Memories = [...]Memory{
 		Doc: "The quarantine list, a FIFO of n and generation."},
 	{Name: "head_list", Format: "list_entry", Offset: MemHeadListOffset, Count: MemHeadListCount, Max: MemHeadListMax, Banks: MemHeadListBanks, EntryBytes: ListEntryBytes, Geometry: GeometryHeads,
 		Doc: "The free list of the head buffers, a stack of head.free entries."},
+	{Name: "source_bucket", Format: "source_bucket", Offset: MemSourceBucketOffset, Count: MemSourceBucketCount, Max: MemSourceBucketMax, Banks: MemSourceBucketBanks, EntryBytes: SourceBucketBytes, Geometry: GeometrySourceBuckets,
+		Doc: "Token buckets of the SYN defence, by keyed hash of the client's address."},
 }

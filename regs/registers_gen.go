@@ -19,9 +19,9 @@ const (
 // Digests of the two halves of the map: 32 bits as the directory holds them, 256 bits in hexadecimal as manifests do.
 const (
 	ShellDigest       uint32 = 0xbaa5fcbf
-	DataPathDigest    uint32 = 0x11ca29ed
+	DataPathDigest    uint32 = 0xe6c5342c
 	ShellDigest256           = "baa5fcbf63a74b75b6c6ea40d0d53db90e87a1c4a436cfbdd48e20561ad13f51"
-	DataPathDigest256        = "11ca29ed853d223001f861a9f79674137cc5bfc66babc796a10daa12437115a3"
+	DataPathDigest256        = "e6c5342cb5b43b9e5f4b5de88ec7f8811a49f79166cf32ee7600faaf0ec2768f"
 )
 
 // Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero.
@@ -752,6 +752,7 @@ const (
 	GeometryUrlNodes            Reg = 0x10040 // Nodes of one bank of the URL string match table. (entries)
 	GeometrySlots               Reg = 0x10044 // Slots of one slot area of a group. (entries)
 	GeometryLocalPorts          Reg = 0x10048 // Local ports of the list a server has. (entries)
+	GeometrySourceBuckets       Reg = 0x10054 // Token buckets of the SYN defence. (entries)
 	GeometryPorts               Reg = 0x1004c // Number of Ethernet ports.
 	GeometryVectors             Reg = 0x10050 // Number of interrupt vectors.
 	GeometryMaxCamMoves         Reg = 0x10080 // Entries an insert may move before it is refused.
@@ -764,6 +765,8 @@ const (
 	GeometryMaxConditions       Reg = 0x1009c // Conditions tested on one candidate.
 	GeometryMaxCompare          Reg = 0x100a0 // Servers whose counters a group slot may compare.
 	GeometryMaxHeldSegments     Reg = 0x100a4 // Segments of held bytes sent in one go: the initial window.
+	GeometryMaxAnswers          Reg = 0x100a8 // Answers to segments out of place that a connection is given between two looks of the timer scan. (segments)
+	GeometryMaxServersTried     Reg = 0x100ac // Servers that a request is offered to. (servers)
 	GeometryClock               Reg = 0x100c0 // Clock the cycle counts stand for. (hertz)
 	GeometryCycles              Reg = 0x10100 // Cycles a 64-byte packet spends in a block: parser, CAM, page read, PMU, page write, transmit, AMU, URL table (per byte), tables, exception; the rest are zero. (cycles)
 	GeometryCyclesStride        Reg = 0x4
@@ -941,6 +944,7 @@ const (
 	ParserExceptionVlan       Reg = 0x141a8 // More than one VLAN tag. (frames)
 	ParserExceptionTtl        Reg = 0x141b0 // TTL or hop limit used up. (frames)
 	ParserExceptionNoMatch    Reg = 0x141b8 // TCP that hits neither CAM and opens nothing. (frames)
+	ParserExceptionTooBig     Reg = 0x141c0 // Packets larger than the next network takes whole, which may not be fragmented. (frames)
 )
 
 // Block amu. Address management unit: the address list, the quarantine list, the commands.
@@ -1142,6 +1146,7 @@ const (
 	PmuSackRemoved      Reg = 0x27128 // SACK options replaced by NOPs: the other end does not do SACK, or the blocks concern held bytes. (options)
 	PmuWindowRounded    Reg = 0x27130 // Windows rounded up to one unit of the promised scale. (frames)
 	PmuWindowClamped    Reg = 0x27138 // Windows clamped to 65,535. (frames)
+	PmuEcnCleared       Reg = 0x27140 // Packets whose ECN marks were cleared: the other end does not do ECN. (frames)
 )
 
 // Block transmit. Transmit ends: the client end acts as the server in the client's handshake, the server end as the client in the server's.
@@ -1162,6 +1167,9 @@ const (
 	TransmitRst          Reg = 0x28118 // RST segments sent. (segments)
 	TransmitResentSyn    Reg = 0x28120 // SYN or SYN-ACK segments sent again. (segments)
 	TransmitResentHeld   Reg = 0x28128 // Segments of held bytes sent again. (segments)
+	TransmitWindow       Reg = 0x28130 // ACKs that told the client the server's window when the page was armed. (segments)
+	TransmitReply        Reg = 0x28138 // Segments of an answer of our own sent. (segments)
+	TransmitResentReply  Reg = 0x28140 // Segments of an answer of our own sent again. (segments)
 )
 
 // Block connection. What became of connections: one counter per transition and per reason of a drop.
@@ -1170,7 +1178,7 @@ const (
 	ConnectionStride    Reg = 0x1000
 	ConnectionInstances     = 1
 
-	ConnectionOpened            Reg = 0x2a100 // A SYN took a page. (connections)
+	ConnectionOpened            Reg = 0x2a100 // A SYN, or the proof that a cookie is, took a page. (connections)
 	ConnectionEstablished       Reg = 0x2a108 // The client completed its handshake. (connections)
 	ConnectionHeadComplete      Reg = 0x2a110 // The whole request head was there. (connections)
 	ConnectionSpliced           Reg = 0x2a118 // Both handshakes done and the page armed. (connections)
@@ -1180,17 +1188,17 @@ const (
 	ConnectionResetHost         Reg = 0x2a138 // Ended by a command of the host. (connections)
 	ConnectionExpiredSynRcvd    Reg = 0x2a140 // Client silent after the SYN-ACK. (connections)
 	ConnectionExpiredWaitHead   Reg = 0x2a148 // Request head not complete in time. (connections)
-	ConnectionExpiredServerSyn  Reg = 0x2a150 // Server silent for the whole of its time. (connections)
+	ConnectionExpiredServerSyn  Reg = 0x2a150 // Server silent for the whole of its time, and no host was there to choose another. (connections)
 	ConnectionExpiredIdle       Reg = 0x2a158 // Idle for too long. (connections)
-	ConnectionExpiredClosing    Reg = 0x2a160 // Second FIN not acknowledged in time. (connections)
+	ConnectionExpiredClosing    Reg = 0x2a160 // Second FIN not acknowledged in time, or an answer of our own. (connections)
 	ConnectionAbortSynAck       Reg = 0x2a168 // SYN-ACK sent again as often as allowed, no answer. (connections)
-	ConnectionAbortServerSyn    Reg = 0x2a170 // SYN to the server sent again as often as allowed, no answer. (connections)
+	ConnectionAbortServerSyn    Reg = 0x2a170 // SYN to the server sent again as often as allowed, no answer, and no host was there to choose another. (connections)
 	ConnectionAbortHeld         Reg = 0x2a178 // Held bytes sent again as often as allowed, not acknowledged. (connections)
-	ConnectionAbortRefused      Reg = 0x2a180 // The server answered the SYN with RST. (connections)
-	ConnectionAbortProfile      Reg = 0x2a188 // The server's SYN-ACK does not keep what was promised to the client. (connections)
-	ConnectionAbortKeyExists    Reg = 0x2a190 // Another connection has the server-side key. (connections)
+	ConnectionAbortRefused      Reg = 0x2a180 // The server answered the SYN with RST, and no host was there to choose another. (connections)
+	ConnectionAbortProfile      Reg = 0x2a188 // The server's SYN-ACK does not keep what was promised to the client, and no host was there to choose another. (connections)
+	ConnectionAbortKeyExists    Reg = 0x2a190 // Another connection has the server-side key, and no host was there to find another way. (connections)
 	ConnectionAbortClientGone   Reg = 0x2a198 // Client sent FIN or RST before the splice. (connections)
-	ConnectionAbortNoServer     Reg = 0x2a1a0 // The request led to no server: no rule and no default, an empty group, or every server of it closed or behind an unresolved next hop. (connections)
+	ConnectionAbortNoServer     Reg = 0x2a1a0 // The request led to no server: no rule and no default, an empty group, every server of it closed or behind an unresolved next hop, or those it was offered to failed. (connections)
 	ConnectionDropBadAck        Reg = 0x2a1a8 // Acknowledges what was never sent; answered with RST or ACK as the state says. (segments)
 	ConnectionDropDuplicate     Reg = 0x2a1b0 // Bytes that were held already; answered with an ACK. (segments)
 	ConnectionDropOutOfOrder    Reg = 0x2a1b8 // Bytes beyond a gap before the splice; answered with an ACK. (segments)
@@ -1205,6 +1213,14 @@ const (
 	ConnectionDropOutputFull    Reg = 0x2a200 // Frames beyond what one batch may emit. (frames)
 	ConnectionDropHeldAck       Reg = 0x2a208 // Server acknowledgements below the held boundary: they drive our timer only. (segments)
 	ConnectionDropSynAck        Reg = 0x2a210 // SYN-ACKs of the server that repeat; answered with an ACK. (segments)
+	ConnectionDropStorm         Reg = 0x2a218 // Segments out of place beyond the answers a connection is given between two looks of the scan. (segments)
+	ConnectionServerAgain       Reg = 0x2a220 // The host chose another server: the one before refused, was silent or keeps less than was promised. (connections)
+	ConnectionServerStale       Reg = 0x2a228 // A server answered our SYN as part of an older connection; it got a RST and the SYN again. (connections)
+	ConnectionServerProfile     Reg = 0x2a230 // A SYN-ACK kept less than the server's profile says, and could not be translated. (connections)
+	ConnectionServerLearned     Reg = 0x2a238 // A SYN-ACK differed from the server's profile. (connections)
+	ConnectionKeyRecycled       Reg = 0x2a240 // A server-side key was taken from a connection in CLOSING or QUARANTINE. (connections)
+	ConnectionKeyMoved          Reg = 0x2a248 // A source port of ours stands in for the client's: its server-side key was taken. (connections)
+	ConnectionReplied           Reg = 0x2a250 // The card answered in the server's place. (connections)
 )
 
 // Block timer. Timer scan: one sweep over all pages per interval, spread evenly. Time comes from here only; one tick is a millisecond.
@@ -1220,12 +1236,14 @@ const (
 	TimerInterval        Reg = 0x2c018 // Time of one sweep. Deadlines are late by at most one sweep. (ticks)
 	TimerSynRcvd         Reg = 0x2c020 // Time-out of SYN_RCVD. (ticks)
 	TimerWaitHead        Reg = 0x2c024 // Time-out of WAIT_HEAD, from the handshake. (ticks)
-	TimerServerSyn       Reg = 0x2c028 // Time-out of SERVER_SYN. (ticks)
+	TimerServerSyn       Reg = 0x2c028 // Time-out of SERVER_SYN over all servers that a request is offered to: the first has half of it, each other a quarter. (ticks)
 	TimerIdle            Reg = 0x2c02c // Time-out of SPLICED without traffic. (ticks)
 	TimerClosing         Reg = 0x2c030 // Time-out of CLOSING after the second FIN. (ticks)
 	TimerQuarantine      Reg = 0x2c034 // Time of QUARANTINE. (ticks)
-	TimerRetransmit      Reg = 0x2c038 // Time after which what this card sent itself is sent again. (ticks)
-	TimerRetransmitLimit Reg = 0x2c03c // How often it is sent again before the connection is aborted.
+	TimerRetransmit      Reg = 0x2c038 // Time after which what this card sent itself is sent again, where no round trip was measured (RFC 6298, 2.1). (ticks)
+	TimerRetransmitLimit Reg = 0x2c03c // How often it is sent again before the connection is aborted; each time after twice the time. A time-out of the state may end it earlier.
+	TimerRetransmitMin   Reg = 0x2c040 // Least time-out where the round trip was measured (RFC 6298, 2.4). (ticks)
+	TimerRetransmitMax   Reg = 0x2c044 // Bound of the time-out that doubles at each retransmission (RFC 6298, 5.5). (ticks)
 	TimerSweeps          Reg = 0x2c100 // Sweeps completed.
 	TimerLookedAt        Reg = 0x2c108 // Pages looked at. (pages)
 	TimerExpired         Reg = 0x2c110 // Deadlines that had passed. (pages)
@@ -1346,6 +1364,194 @@ func SetTimerRetransmitLimitTimes(w, v uint32) uint32 {
 	return w&^TimerRetransmitLimitTimesMask | v&TimerRetransmitLimitTimesMask
 }
 
+const (
+	TimerRetransmitMinTicksShift        = 0
+	TimerRetransmitMinTicksMask  uint32 = 0xfffffff
+)
+
+// TimerRetransmitMinTicks is timer.retransmit_min.ticks of w: Milliseconds.
+func TimerRetransmitMinTicks(w uint32) uint32 { return w & TimerRetransmitMinTicksMask }
+
+// SetTimerRetransmitMinTicks puts v into w; what does not fit is cut off.
+func SetTimerRetransmitMinTicks(w, v uint32) uint32 {
+	return w&^TimerRetransmitMinTicksMask | v&TimerRetransmitMinTicksMask
+}
+
+const (
+	TimerRetransmitMaxTicksShift        = 0
+	TimerRetransmitMaxTicksMask  uint32 = 0xfffffff
+)
+
+// TimerRetransmitMaxTicks is timer.retransmit_max.ticks of w: Milliseconds.
+func TimerRetransmitMaxTicks(w uint32) uint32 { return w & TimerRetransmitMaxTicksMask }
+
+// SetTimerRetransmitMaxTicks puts v into w; what does not fit is cut off.
+func SetTimerRetransmitMaxTicks(w, v uint32) uint32 {
+	return w&^TimerRetransmitMaxTicksMask | v&TimerRetransmitMaxTicksMask
+}
+
+// Block defence. SYN defence: the stateless stage in front of the AMU, which answers SYNs with cookies and takes a page only for who has proved himself.
+const (
+	DefenceBase      Reg = 0x2e000
+	DefenceStride    Reg = 0x1000
+	DefenceInstances     = 1
+
+	DefenceStatus        Reg = 0x2e000 // State of the stage.
+	DefencePagesOn       Reg = 0x2e008 // With fewer free pages than this the stage becomes active; zero: pages do not count. (pages)
+	DefencePagesOff      Reg = 0x2e00c // With fewer free pages than this it stays so. (pages)
+	DefenceRateOn        Reg = 0x2e010 // With more SYNs in a second than this the stage becomes active; zero: SYNs do not count. (segments per second)
+	DefenceRateOff       Reg = 0x2e014 // With more SYNs in a second than this it stays so. (segments per second)
+	DefenceCalm          Reg = 0x2e018 // How long both must be below before it ends. (ticks)
+	DefencePeriod        Reg = 0x2e01c // Life of a secret; a cookie is valid in its own period and the next. (ticks)
+	DefenceSourceRate    Reg = 0x2e020 // SYNs a source address may send; zero: no limit. (segments per second)
+	DefenceSourceBurst   Reg = 0x2e024 // SYNs it may send at once. (segments)
+	DefenceEpoch         Reg = 0x2e030 // Number of the secret in force.
+	DefenceEpochBegin    Reg = 0x2e034 // Tick at which it came into force. (ticks)
+	DefenceLastSent      Reg = 0x2e038 // Tick of the last cookie. (ticks)
+	DefenceCalmSince     Reg = 0x2e03c // While active: last tick at which there was pressure enough to stay so. (ticks)
+	DefenceWindowBegin   Reg = 0x2e040 // Begin of the second in which SYNs are counted. (ticks)
+	DefenceWindowSyns    Reg = 0x2e044 // SYNs in it so far. (segments)
+	DefenceRate          Reg = 0x2e048 // SYNs in the second before. (segments per second)
+	DefenceKey           Reg = 0x2e050 // Key of this stage: the secret of an epoch is a one-way function of it and of the epoch's number. A store makes every cookie invalid.
+	DefenceKeyStride     Reg = 0x4
+	DefenceKeyCount          = 4
+	DefenceCookieSent    Reg = 0x2e100 // SYNs answered with a cookie. (segments)
+	DefenceCookieValid   Reg = 0x2e108 // Cookies that came back and took a page. (connections)
+	DefenceCookieBad     Reg = 0x2e110 // Segments for a listener, without a page, whose acknowledgement is no cookie of ours; dropped while cookies are in force. (segments)
+	DefenceCookieNoPage  Reg = 0x2e118 // Valid cookies for which there was no page or no CAM place, or that came while no connections are accepted; answered with RST. (connections)
+	DefenceSourceLimited Reg = 0x2e120 // SYNs beyond their source's rate. (segments)
+	DefenceSwitchedOn    Reg = 0x2e128 // Times the stage became active.
+	DefenceSwitchedOff   Reg = 0x2e130 // Times it ended.
+)
+
+const (
+	DefenceStatusActiveShift        = 0
+	DefenceStatusActiveMask  uint32 = 0x1
+)
+
+// DefenceStatusActive is defence.status.active of w: Services with defence auto are answered with cookies.
+func DefenceStatusActive(w uint32) uint32 { return w & DefenceStatusActiveMask }
+
+// SetDefenceStatusActive puts v into w; what does not fit is cut off.
+func SetDefenceStatusActive(w, v uint32) uint32 {
+	return w&^DefenceStatusActiveMask | v&DefenceStatusActiveMask
+}
+
+const (
+	DefenceStatusSentShift        = 1
+	DefenceStatusSentMask  uint32 = 0x2
+)
+
+// DefenceStatusSent is defence.status.sent of w: A cookie was sent; last_sent is valid.
+func DefenceStatusSent(w uint32) uint32 { return w & DefenceStatusSentMask >> DefenceStatusSentShift }
+
+// SetDefenceStatusSent puts v into w; what does not fit is cut off.
+func SetDefenceStatusSent(w, v uint32) uint32 {
+	return w&^DefenceStatusSentMask | v<<DefenceStatusSentShift&DefenceStatusSentMask
+}
+
+const (
+	DefencePagesOnCountShift        = 0
+	DefencePagesOnCountMask  uint32 = 0xfffffff
+)
+
+// DefencePagesOnCount is defence.pages_on.count of w: Number.
+func DefencePagesOnCount(w uint32) uint32 { return w & DefencePagesOnCountMask }
+
+// SetDefencePagesOnCount puts v into w; what does not fit is cut off.
+func SetDefencePagesOnCount(w, v uint32) uint32 {
+	return w&^DefencePagesOnCountMask | v&DefencePagesOnCountMask
+}
+
+const (
+	DefencePagesOffCountShift        = 0
+	DefencePagesOffCountMask  uint32 = 0xfffffff
+)
+
+// DefencePagesOffCount is defence.pages_off.count of w: Number.
+func DefencePagesOffCount(w uint32) uint32 { return w & DefencePagesOffCountMask }
+
+// SetDefencePagesOffCount puts v into w; what does not fit is cut off.
+func SetDefencePagesOffCount(w, v uint32) uint32 {
+	return w&^DefencePagesOffCountMask | v&DefencePagesOffCountMask
+}
+
+const (
+	DefenceRateOnCountShift        = 0
+	DefenceRateOnCountMask  uint32 = 0xfffffff
+)
+
+// DefenceRateOnCount is defence.rate_on.count of w: Number.
+func DefenceRateOnCount(w uint32) uint32 { return w & DefenceRateOnCountMask }
+
+// SetDefenceRateOnCount puts v into w; what does not fit is cut off.
+func SetDefenceRateOnCount(w, v uint32) uint32 {
+	return w&^DefenceRateOnCountMask | v&DefenceRateOnCountMask
+}
+
+const (
+	DefenceRateOffCountShift        = 0
+	DefenceRateOffCountMask  uint32 = 0xfffffff
+)
+
+// DefenceRateOffCount is defence.rate_off.count of w: Number.
+func DefenceRateOffCount(w uint32) uint32 { return w & DefenceRateOffCountMask }
+
+// SetDefenceRateOffCount puts v into w; what does not fit is cut off.
+func SetDefenceRateOffCount(w, v uint32) uint32 {
+	return w&^DefenceRateOffCountMask | v&DefenceRateOffCountMask
+}
+
+const (
+	DefenceCalmTicksShift        = 0
+	DefenceCalmTicksMask  uint32 = 0xfffffff
+)
+
+// DefenceCalmTicks is defence.calm.ticks of w: Milliseconds.
+func DefenceCalmTicks(w uint32) uint32 { return w & DefenceCalmTicksMask }
+
+// SetDefenceCalmTicks puts v into w; what does not fit is cut off.
+func SetDefenceCalmTicks(w, v uint32) uint32 { return w&^DefenceCalmTicksMask | v&DefenceCalmTicksMask }
+
+const (
+	DefencePeriodTicksShift        = 0
+	DefencePeriodTicksMask  uint32 = 0xfffffff
+)
+
+// DefencePeriodTicks is defence.period.ticks of w: Milliseconds.
+func DefencePeriodTicks(w uint32) uint32 { return w & DefencePeriodTicksMask }
+
+// SetDefencePeriodTicks puts v into w; what does not fit is cut off.
+func SetDefencePeriodTicks(w, v uint32) uint32 {
+	return w&^DefencePeriodTicksMask | v&DefencePeriodTicksMask
+}
+
+const (
+	DefenceSourceRateCountShift        = 0
+	DefenceSourceRateCountMask  uint32 = 0xfffffff
+)
+
+// DefenceSourceRateCount is defence.source_rate.count of w: Number.
+func DefenceSourceRateCount(w uint32) uint32 { return w & DefenceSourceRateCountMask }
+
+// SetDefenceSourceRateCount puts v into w; what does not fit is cut off.
+func SetDefenceSourceRateCount(w, v uint32) uint32 {
+	return w&^DefenceSourceRateCountMask | v&DefenceSourceRateCountMask
+}
+
+const (
+	DefenceSourceBurstCountShift        = 0
+	DefenceSourceBurstCountMask  uint32 = 0xfffffff
+)
+
+// DefenceSourceBurstCount is defence.source_burst.count of w: Number.
+func DefenceSourceBurstCount(w uint32) uint32 { return w & DefenceSourceBurstCountMask }
+
+// SetDefenceSourceBurstCount puts v into w; what does not fit is cut off.
+func SetDefenceSourceBurstCount(w, v uint32) uint32 {
+	return w&^DefenceSourceBurstCountMask | v&DefenceSourceBurstCountMask
+}
+
 // Block hostif. Host interface: interrupt causes and DMA errors.
 const (
 	HostifBase      Reg = 0x30000
@@ -1448,6 +1654,21 @@ func HostifCauseSensor(w uint32) uint32 { return w & HostifCauseSensorMask >> Ho
 // SetHostifCauseSensor puts v into w; what does not fit is cut off.
 func SetHostifCauseSensor(w, v uint32) uint32 {
 	return w&^HostifCauseSensorMask | v<<HostifCauseSensorShift&HostifCauseSensorMask
+}
+
+const (
+	HostifCauseDefenceShift        = 5
+	HostifCauseDefenceMask  uint32 = 0x20
+)
+
+// HostifCauseDefence is hostif.cause.defence of w: The SYN defence switched on or off.
+func HostifCauseDefence(w uint32) uint32 {
+	return w & HostifCauseDefenceMask >> HostifCauseDefenceShift
+}
+
+// SetHostifCauseDefence puts v into w; what does not fit is cut off.
+func SetHostifCauseDefence(w, v uint32) uint32 {
+	return w&^HostifCauseDefenceMask | v<<HostifCauseDefenceShift&HostifCauseDefenceMask
 }
 
 // Block ring. A descriptor ring in host memory. The card produces exception, event and completion; the host produces inject and command. Indexes run freely modulo 2^32; the slot is the index modulo the number of entries.

@@ -22,7 +22,7 @@
 #define SPLICENIC_VENDOR_ID 0x1234u
 #define SPLICENIC_DEVICE_ID 0x5c1cu
 #define SPLICENIC_SHELL_DIGEST 0xbaa5fcbfu
-#define SPLICENIC_DATA_PATH_DIGEST 0x11ca29edu
+#define SPLICENIC_DATA_PATH_DIGEST 0xe6c5342cu
 
 /* Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero. */
 #define SPLICENIC_DIRECTORY_BASE 0x0u
@@ -313,6 +313,8 @@
 #define SPLICENIC_GEOMETRY_PORTS 0x1004cu
 /* vectors: Number of interrupt vectors. */
 #define SPLICENIC_GEOMETRY_VECTORS 0x10050u
+/* source_buckets: Token buckets of the SYN defence. (entries) */
+#define SPLICENIC_GEOMETRY_SOURCE_BUCKETS 0x10054u
 /* max_cam_moves: Entries an insert may move before it is refused. */
 #define SPLICENIC_GEOMETRY_MAX_CAM_MOVES 0x10080u
 /* max_option_bytes: TCP option bytes looked at. (bytes) */
@@ -333,6 +335,10 @@
 #define SPLICENIC_GEOMETRY_MAX_COMPARE 0x100a0u
 /* max_held_segments: Segments of held bytes sent in one go: the initial window. */
 #define SPLICENIC_GEOMETRY_MAX_HELD_SEGMENTS 0x100a4u
+/* max_answers: Answers to segments out of place that a connection is given between two looks of the timer scan. (segments) */
+#define SPLICENIC_GEOMETRY_MAX_ANSWERS 0x100a8u
+/* max_servers_tried: Servers that a request is offered to. (servers) */
+#define SPLICENIC_GEOMETRY_MAX_SERVERS_TRIED 0x100acu
 /* clock: Clock the cycle counts stand for. (hertz) */
 #define SPLICENIC_GEOMETRY_CLOCK 0x100c0u
 /* cycles: Cycles a 64-byte packet spends in a block: parser, CAM, page read, PMU, page write, transmit, AMU, URL table (per byte), tables, exception; the rest are zero. (cycles) */
@@ -463,6 +469,8 @@
 #define SPLICENIC_PARSER_EXCEPTION_TTL 0x141b0u
 /* exception_no_match: TCP that hits neither CAM and opens nothing. (frames) */
 #define SPLICENIC_PARSER_EXCEPTION_NO_MATCH 0x141b8u
+/* exception_too_big: Packets larger than the next network takes whole, which may not be fragmented. (frames) */
+#define SPLICENIC_PARSER_EXCEPTION_TOO_BIG 0x141c0u
 
 /* Block amu. Address management unit: the address list, the quarantine list, the commands. */
 #define SPLICENIC_AMU_BASE 0x18000u
@@ -631,6 +639,8 @@
 #define SPLICENIC_PMU_WINDOW_ROUNDED 0x27130u
 /* window_clamped: Windows clamped to 65,535. (frames) */
 #define SPLICENIC_PMU_WINDOW_CLAMPED 0x27138u
+/* ecn_cleared: Packets whose ECN marks were cleared: the other end does not do ECN. (frames) */
+#define SPLICENIC_PMU_ECN_CLEARED 0x27140u
 
 /* Block transmit. Transmit ends: the client end acts as the server in the client's handshake, the server end as the client in the server's. */
 #define SPLICENIC_TRANSMIT_BASE 0x28000u
@@ -654,12 +664,18 @@
 #define SPLICENIC_TRANSMIT_RESENT_SYN 0x28120u
 /* resent_held: Segments of held bytes sent again. (segments) */
 #define SPLICENIC_TRANSMIT_RESENT_HELD 0x28128u
+/* window: ACKs that told the client the server's window when the page was armed. (segments) */
+#define SPLICENIC_TRANSMIT_WINDOW 0x28130u
+/* reply: Segments of an answer of our own sent. (segments) */
+#define SPLICENIC_TRANSMIT_REPLY 0x28138u
+/* resent_reply: Segments of an answer of our own sent again. (segments) */
+#define SPLICENIC_TRANSMIT_RESENT_REPLY 0x28140u
 
 /* Block connection. What became of connections: one counter per transition and per reason of a drop. */
 #define SPLICENIC_CONNECTION_BASE 0x2a000u
 #define SPLICENIC_CONNECTION_STRIDE 0x1000u
 #define SPLICENIC_CONNECTION_INSTANCES 0x1u
-/* opened: A SYN took a page. (connections) */
+/* opened: A SYN, or the proof that a cookie is, took a page. (connections) */
 #define SPLICENIC_CONNECTION_OPENED 0x2a100u
 /* established: The client completed its handshake. (connections) */
 #define SPLICENIC_CONNECTION_ESTABLISHED 0x2a108u
@@ -679,27 +695,27 @@
 #define SPLICENIC_CONNECTION_EXPIRED_SYN_RCVD 0x2a140u
 /* expired_wait_head: Request head not complete in time. (connections) */
 #define SPLICENIC_CONNECTION_EXPIRED_WAIT_HEAD 0x2a148u
-/* expired_server_syn: Server silent for the whole of its time. (connections) */
+/* expired_server_syn: Server silent for the whole of its time, and no host was there to choose another. (connections) */
 #define SPLICENIC_CONNECTION_EXPIRED_SERVER_SYN 0x2a150u
 /* expired_idle: Idle for too long. (connections) */
 #define SPLICENIC_CONNECTION_EXPIRED_IDLE 0x2a158u
-/* expired_closing: Second FIN not acknowledged in time. (connections) */
+/* expired_closing: Second FIN not acknowledged in time, or an answer of our own. (connections) */
 #define SPLICENIC_CONNECTION_EXPIRED_CLOSING 0x2a160u
 /* abort_syn_ack: SYN-ACK sent again as often as allowed, no answer. (connections) */
 #define SPLICENIC_CONNECTION_ABORT_SYN_ACK 0x2a168u
-/* abort_server_syn: SYN to the server sent again as often as allowed, no answer. (connections) */
+/* abort_server_syn: SYN to the server sent again as often as allowed, no answer, and no host was there to choose another. (connections) */
 #define SPLICENIC_CONNECTION_ABORT_SERVER_SYN 0x2a170u
 /* abort_held: Held bytes sent again as often as allowed, not acknowledged. (connections) */
 #define SPLICENIC_CONNECTION_ABORT_HELD 0x2a178u
-/* abort_refused: The server answered the SYN with RST. (connections) */
+/* abort_refused: The server answered the SYN with RST, and no host was there to choose another. (connections) */
 #define SPLICENIC_CONNECTION_ABORT_REFUSED 0x2a180u
-/* abort_profile: The server's SYN-ACK does not keep what was promised to the client. (connections) */
+/* abort_profile: The server's SYN-ACK does not keep what was promised to the client, and no host was there to choose another. (connections) */
 #define SPLICENIC_CONNECTION_ABORT_PROFILE 0x2a188u
-/* abort_key_exists: Another connection has the server-side key. (connections) */
+/* abort_key_exists: Another connection has the server-side key, and no host was there to find another way. (connections) */
 #define SPLICENIC_CONNECTION_ABORT_KEY_EXISTS 0x2a190u
 /* abort_client_gone: Client sent FIN or RST before the splice. (connections) */
 #define SPLICENIC_CONNECTION_ABORT_CLIENT_GONE 0x2a198u
-/* abort_no_server: The request led to no server: no rule and no default, an empty group, or every server of it closed or behind an unresolved next hop. (connections) */
+/* abort_no_server: The request led to no server: no rule and no default, an empty group, every server of it closed or behind an unresolved next hop, or those it was offered to failed. (connections) */
 #define SPLICENIC_CONNECTION_ABORT_NO_SERVER 0x2a1a0u
 /* drop_bad_ack: Acknowledges what was never sent; answered with RST or ACK as the state says. (segments) */
 #define SPLICENIC_CONNECTION_DROP_BAD_ACK 0x2a1a8u
@@ -729,6 +745,22 @@
 #define SPLICENIC_CONNECTION_DROP_HELD_ACK 0x2a208u
 /* drop_syn_ack: SYN-ACKs of the server that repeat; answered with an ACK. (segments) */
 #define SPLICENIC_CONNECTION_DROP_SYN_ACK 0x2a210u
+/* drop_storm: Segments out of place beyond the answers a connection is given between two looks of the scan. (segments) */
+#define SPLICENIC_CONNECTION_DROP_STORM 0x2a218u
+/* server_again: The host chose another server: the one before refused, was silent or keeps less than was promised. (connections) */
+#define SPLICENIC_CONNECTION_SERVER_AGAIN 0x2a220u
+/* server_stale: A server answered our SYN as part of an older connection; it got a RST and the SYN again. (connections) */
+#define SPLICENIC_CONNECTION_SERVER_STALE 0x2a228u
+/* server_profile: A SYN-ACK kept less than the server's profile says, and could not be translated. (connections) */
+#define SPLICENIC_CONNECTION_SERVER_PROFILE 0x2a230u
+/* server_learned: A SYN-ACK differed from the server's profile. (connections) */
+#define SPLICENIC_CONNECTION_SERVER_LEARNED 0x2a238u
+/* key_recycled: A server-side key was taken from a connection in CLOSING or QUARANTINE. (connections) */
+#define SPLICENIC_CONNECTION_KEY_RECYCLED 0x2a240u
+/* key_moved: A source port of ours stands in for the client's: its server-side key was taken. (connections) */
+#define SPLICENIC_CONNECTION_KEY_MOVED 0x2a248u
+/* replied: The card answered in the server's place. (connections) */
+#define SPLICENIC_CONNECTION_REPLIED 0x2a250u
 
 /* Block timer. Timer scan: one sweep over all pages per interval, spread evenly. Time comes from here only; one tick is a millisecond. */
 #define SPLICENIC_TIMER_BASE 0x2c000u
@@ -754,7 +786,7 @@
 #define SPLICENIC_TIMER_WAIT_HEAD 0x2c024u
 #define SPLICENIC_TIMER_WAIT_HEAD_TICKS_SHIFT 0x0u
 #define SPLICENIC_TIMER_WAIT_HEAD_TICKS_MASK 0xfffffffu
-/* server_syn: Time-out of SERVER_SYN. (ticks) */
+/* server_syn: Time-out of SERVER_SYN over all servers that a request is offered to: the first has half of it, each other a quarter. (ticks) */
 #define SPLICENIC_TIMER_SERVER_SYN 0x2c028u
 #define SPLICENIC_TIMER_SERVER_SYN_TICKS_SHIFT 0x0u
 #define SPLICENIC_TIMER_SERVER_SYN_TICKS_MASK 0xfffffffu
@@ -770,20 +802,103 @@
 #define SPLICENIC_TIMER_QUARANTINE 0x2c034u
 #define SPLICENIC_TIMER_QUARANTINE_TICKS_SHIFT 0x0u
 #define SPLICENIC_TIMER_QUARANTINE_TICKS_MASK 0xfffffffu
-/* retransmit: Time after which what this card sent itself is sent again. (ticks) */
+/* retransmit: Time after which what this card sent itself is sent again, where no round trip was measured (RFC 6298, 2.1). (ticks) */
 #define SPLICENIC_TIMER_RETRANSMIT 0x2c038u
 #define SPLICENIC_TIMER_RETRANSMIT_TICKS_SHIFT 0x0u
 #define SPLICENIC_TIMER_RETRANSMIT_TICKS_MASK 0xfffffffu
-/* retransmit_limit: How often it is sent again before the connection is aborted. */
+/* retransmit_limit: How often it is sent again before the connection is aborted; each time after twice the time. A time-out of the state may end it earlier. */
 #define SPLICENIC_TIMER_RETRANSMIT_LIMIT 0x2c03cu
 #define SPLICENIC_TIMER_RETRANSMIT_LIMIT_TIMES_SHIFT 0x0u
 #define SPLICENIC_TIMER_RETRANSMIT_LIMIT_TIMES_MASK 0xfu
+/* retransmit_min: Least time-out where the round trip was measured (RFC 6298, 2.4). (ticks) */
+#define SPLICENIC_TIMER_RETRANSMIT_MIN 0x2c040u
+#define SPLICENIC_TIMER_RETRANSMIT_MIN_TICKS_SHIFT 0x0u
+#define SPLICENIC_TIMER_RETRANSMIT_MIN_TICKS_MASK 0xfffffffu
+/* retransmit_max: Bound of the time-out that doubles at each retransmission (RFC 6298, 5.5). (ticks) */
+#define SPLICENIC_TIMER_RETRANSMIT_MAX 0x2c044u
+#define SPLICENIC_TIMER_RETRANSMIT_MAX_TICKS_SHIFT 0x0u
+#define SPLICENIC_TIMER_RETRANSMIT_MAX_TICKS_MASK 0xfffffffu
 /* sweeps: Sweeps completed. */
 #define SPLICENIC_TIMER_SWEEPS 0x2c100u
 /* looked_at: Pages looked at. (pages) */
 #define SPLICENIC_TIMER_LOOKED_AT 0x2c108u
 /* expired: Deadlines that had passed. (pages) */
 #define SPLICENIC_TIMER_EXPIRED 0x2c110u
+
+/* Block defence. SYN defence: the stateless stage in front of the AMU, which answers SYNs with cookies and takes a page only for who has proved himself. */
+#define SPLICENIC_DEFENCE_BASE 0x2e000u
+#define SPLICENIC_DEFENCE_STRIDE 0x1000u
+#define SPLICENIC_DEFENCE_INSTANCES 0x1u
+/* status: State of the stage. */
+#define SPLICENIC_DEFENCE_STATUS 0x2e000u
+#define SPLICENIC_DEFENCE_STATUS_ACTIVE_SHIFT 0x0u
+#define SPLICENIC_DEFENCE_STATUS_ACTIVE_MASK 0x1u
+#define SPLICENIC_DEFENCE_STATUS_SENT_SHIFT 0x1u
+#define SPLICENIC_DEFENCE_STATUS_SENT_MASK 0x2u
+/* pages_on: With fewer free pages than this the stage becomes active; zero: pages do not count. (pages) */
+#define SPLICENIC_DEFENCE_PAGES_ON 0x2e008u
+#define SPLICENIC_DEFENCE_PAGES_ON_COUNT_SHIFT 0x0u
+#define SPLICENIC_DEFENCE_PAGES_ON_COUNT_MASK 0xfffffffu
+/* pages_off: With fewer free pages than this it stays so. (pages) */
+#define SPLICENIC_DEFENCE_PAGES_OFF 0x2e00cu
+#define SPLICENIC_DEFENCE_PAGES_OFF_COUNT_SHIFT 0x0u
+#define SPLICENIC_DEFENCE_PAGES_OFF_COUNT_MASK 0xfffffffu
+/* rate_on: With more SYNs in a second than this the stage becomes active; zero: SYNs do not count. (segments per second) */
+#define SPLICENIC_DEFENCE_RATE_ON 0x2e010u
+#define SPLICENIC_DEFENCE_RATE_ON_COUNT_SHIFT 0x0u
+#define SPLICENIC_DEFENCE_RATE_ON_COUNT_MASK 0xfffffffu
+/* rate_off: With more SYNs in a second than this it stays so. (segments per second) */
+#define SPLICENIC_DEFENCE_RATE_OFF 0x2e014u
+#define SPLICENIC_DEFENCE_RATE_OFF_COUNT_SHIFT 0x0u
+#define SPLICENIC_DEFENCE_RATE_OFF_COUNT_MASK 0xfffffffu
+/* calm: How long both must be below before it ends. (ticks) */
+#define SPLICENIC_DEFENCE_CALM 0x2e018u
+#define SPLICENIC_DEFENCE_CALM_TICKS_SHIFT 0x0u
+#define SPLICENIC_DEFENCE_CALM_TICKS_MASK 0xfffffffu
+/* period: Life of a secret; a cookie is valid in its own period and the next. (ticks) */
+#define SPLICENIC_DEFENCE_PERIOD 0x2e01cu
+#define SPLICENIC_DEFENCE_PERIOD_TICKS_SHIFT 0x0u
+#define SPLICENIC_DEFENCE_PERIOD_TICKS_MASK 0xfffffffu
+/* source_rate: SYNs a source address may send; zero: no limit. (segments per second) */
+#define SPLICENIC_DEFENCE_SOURCE_RATE 0x2e020u
+#define SPLICENIC_DEFENCE_SOURCE_RATE_COUNT_SHIFT 0x0u
+#define SPLICENIC_DEFENCE_SOURCE_RATE_COUNT_MASK 0xfffffffu
+/* source_burst: SYNs it may send at once. (segments) */
+#define SPLICENIC_DEFENCE_SOURCE_BURST 0x2e024u
+#define SPLICENIC_DEFENCE_SOURCE_BURST_COUNT_SHIFT 0x0u
+#define SPLICENIC_DEFENCE_SOURCE_BURST_COUNT_MASK 0xfffffffu
+/* epoch: Number of the secret in force. */
+#define SPLICENIC_DEFENCE_EPOCH 0x2e030u
+/* epoch_begin: Tick at which it came into force. (ticks) */
+#define SPLICENIC_DEFENCE_EPOCH_BEGIN 0x2e034u
+/* last_sent: Tick of the last cookie. (ticks) */
+#define SPLICENIC_DEFENCE_LAST_SENT 0x2e038u
+/* calm_since: While active: last tick at which there was pressure enough to stay so. (ticks) */
+#define SPLICENIC_DEFENCE_CALM_SINCE 0x2e03cu
+/* window_begin: Begin of the second in which SYNs are counted. (ticks) */
+#define SPLICENIC_DEFENCE_WINDOW_BEGIN 0x2e040u
+/* window_syns: SYNs in it so far. (segments) */
+#define SPLICENIC_DEFENCE_WINDOW_SYNS 0x2e044u
+/* rate: SYNs in the second before. (segments per second) */
+#define SPLICENIC_DEFENCE_RATE 0x2e048u
+/* key: Key of this stage: the secret of an epoch is a one-way function of it and of the epoch's number. A store makes every cookie invalid. */
+#define SPLICENIC_DEFENCE_KEY 0x2e050u
+#define SPLICENIC_DEFENCE_KEY_STRIDE 0x4u
+#define SPLICENIC_DEFENCE_KEY_COUNT 0x4u
+/* cookie_sent: SYNs answered with a cookie. (segments) */
+#define SPLICENIC_DEFENCE_COOKIE_SENT 0x2e100u
+/* cookie_valid: Cookies that came back and took a page. (connections) */
+#define SPLICENIC_DEFENCE_COOKIE_VALID 0x2e108u
+/* cookie_bad: Segments for a listener, without a page, whose acknowledgement is no cookie of ours; dropped while cookies are in force. (segments) */
+#define SPLICENIC_DEFENCE_COOKIE_BAD 0x2e110u
+/* cookie_no_page: Valid cookies for which there was no page or no CAM place, or that came while no connections are accepted; answered with RST. (connections) */
+#define SPLICENIC_DEFENCE_COOKIE_NO_PAGE 0x2e118u
+/* source_limited: SYNs beyond their source's rate. (segments) */
+#define SPLICENIC_DEFENCE_SOURCE_LIMITED 0x2e120u
+/* switched_on: Times the stage became active. */
+#define SPLICENIC_DEFENCE_SWITCHED_ON 0x2e128u
+/* switched_off: Times it ended. */
+#define SPLICENIC_DEFENCE_SWITCHED_OFF 0x2e130u
 
 /* Block hostif. Host interface: interrupt causes and DMA errors. */
 #define SPLICENIC_HOSTIF_BASE 0x30000u
@@ -809,6 +924,8 @@
 #define SPLICENIC_HOSTIF_CAUSE_DMA_MASK 0x8u
 #define SPLICENIC_HOSTIF_CAUSE_SENSOR_SHIFT 0x4u
 #define SPLICENIC_HOSTIF_CAUSE_SENSOR_MASK 0x10u
+#define SPLICENIC_HOSTIF_CAUSE_DEFENCE_SHIFT 0x5u
+#define SPLICENIC_HOSTIF_CAUSE_DEFENCE_MASK 0x20u
 /* dma_errors: DMA accesses that the host's memory map refused. */
 #define SPLICENIC_HOSTIF_DMA_ERRORS 0x30100u
 /* interrupts: Interrupts raised. */
@@ -897,7 +1014,9 @@
 #define SPLICENIC_PAGE_CONTROL_SERVER_PORT_SHIFT 0xdu
 #define SPLICENIC_PAGE_CONTROL_SERVER_PORT_MASK 0x2000u
 #define SPLICENIC_PAGE_CONTROL_HOST_REASON_SHIFT 0xeu
-#define SPLICENIC_PAGE_CONTROL_HOST_REASON_MASK 0x3c000u
+#define SPLICENIC_PAGE_CONTROL_HOST_REASON_MASK 0x7c000u
+#define SPLICENIC_PAGE_CONTROL_REPLY_SHIFT 0x13u
+#define SPLICENIC_PAGE_CONTROL_REPLY_MASK 0x80000u
 #define SPLICENIC_PAGE_CONTROL_GENERATION_SHIFT 0x14u
 #define SPLICENIC_PAGE_CONTROL_GENERATION_MASK 0xfff00000u
 #define SPLICENIC_PAGE_PORTS 0x1u
@@ -915,6 +1034,8 @@
 #define SPLICENIC_PAGE_CLIENT_LINK_VLAN_MASK 0xfffu
 #define SPLICENIC_PAGE_CLIENT_LINK_TAGGED_SHIFT 0xcu
 #define SPLICENIC_PAGE_CLIENT_LINK_TAGGED_MASK 0x1000u
+#define SPLICENIC_PAGE_CLIENT_LINK_ANSWERS_SHIFT 0xdu
+#define SPLICENIC_PAGE_CLIENT_LINK_ANSWERS_MASK 0xe000u
 #define SPLICENIC_PAGE_CLIENT_LINK_FIN_CLIENT_SHIFT 0x10u
 #define SPLICENIC_PAGE_CLIENT_LINK_FIN_CLIENT_MASK 0x10000u
 #define SPLICENIC_PAGE_CLIENT_LINK_FIN_SERVER_SHIFT 0x11u
@@ -929,8 +1050,14 @@
 #define SPLICENIC_PAGE_CLIENT_LINK_TIMESTAMPS_MASK 0x200000u
 #define SPLICENIC_PAGE_CLIENT_LINK_WSCALE_SHIFT 0x16u
 #define SPLICENIC_PAGE_CLIENT_LINK_WSCALE_MASK 0x400000u
+#define SPLICENIC_PAGE_CLIENT_LINK_ECN_SHIFT 0x17u
+#define SPLICENIC_PAGE_CLIENT_LINK_ECN_MASK 0x800000u
 #define SPLICENIC_PAGE_CLIENT_LINK_CLIENT_WSCALE_SHIFT 0x18u
 #define SPLICENIC_PAGE_CLIENT_LINK_CLIENT_WSCALE_MASK 0xf000000u
+#define SPLICENIC_PAGE_CLIENT_LINK_COOKIE_SHIFT 0x1cu
+#define SPLICENIC_PAGE_CLIENT_LINK_COOKIE_MASK 0x10000000u
+#define SPLICENIC_PAGE_CLIENT_LINK_CONGESTION_SHIFT 0x1du
+#define SPLICENIC_PAGE_CLIENT_LINK_CONGESTION_MASK 0x20000000u
 #define SPLICENIC_PAGE_CLIENT_MAC_LO 0x4u
 #define SPLICENIC_PAGE_CLIENT_MAC_HI 0x5u
 #define SPLICENIC_PAGE_CLIENT_MAC_HI_ADDRESS_SHIFT 0x0u
@@ -976,6 +1103,8 @@
 #define SPLICENIC_PAGE_A_SCALE_ARMED_MASK 0x1000u
 #define SPLICENIC_PAGE_A_SCALE_CHECKSUM_READY_SHIFT 0xdu
 #define SPLICENIC_PAGE_A_SCALE_CHECKSUM_READY_MASK 0x2000u
+#define SPLICENIC_PAGE_A_SCALE_ECN_SHIFT 0xeu
+#define SPLICENIC_PAGE_A_SCALE_ECN_MASK 0x4000u
 #define SPLICENIC_PAGE_A_SCALE_SERVER_WSCALE_SHIFT 0x10u
 #define SPLICENIC_PAGE_A_SCALE_SERVER_WSCALE_MASK 0xf0000u
 #define SPLICENIC_PAGE_A_SCALE_VLAN_SHIFT 0x14u
@@ -1028,6 +1157,8 @@
 #define SPLICENIC_PAGE_B_SCALE_ARMED_MASK 0x1000u
 #define SPLICENIC_PAGE_B_SCALE_CHECKSUM_READY_SHIFT 0xdu
 #define SPLICENIC_PAGE_B_SCALE_CHECKSUM_READY_MASK 0x2000u
+#define SPLICENIC_PAGE_B_SCALE_ECN_SHIFT 0xeu
+#define SPLICENIC_PAGE_B_SCALE_ECN_MASK 0x4000u
 #define SPLICENIC_PAGE_B_SCALE_SERVER_WSCALE_SHIFT 0x10u
 #define SPLICENIC_PAGE_B_SCALE_SERVER_WSCALE_MASK 0xf0000u
 #define SPLICENIC_PAGE_B_SCALE_VLAN_SHIFT 0x14u
@@ -1082,10 +1213,14 @@
 #define SPLICENIC_PAGE_OPTIONS_SACK_OFFERED_MASK 0x200u
 #define SPLICENIC_PAGE_OPTIONS_TIMESTAMPS_OFFERED_SHIFT 0xau
 #define SPLICENIC_PAGE_OPTIONS_TIMESTAMPS_OFFERED_MASK 0x400u
+#define SPLICENIC_PAGE_OPTIONS_ECN_OFFERED_SHIFT 0xbu
+#define SPLICENIC_PAGE_OPTIONS_ECN_OFFERED_MASK 0x800u
 #define SPLICENIC_PAGE_OPTIONS_RETRIES_SHIFT 0xcu
 #define SPLICENIC_PAGE_OPTIONS_RETRIES_MASK 0xf000u
 #define SPLICENIC_PAGE_OPTIONS_HEAD_SCAN_SHIFT 0x10u
 #define SPLICENIC_PAGE_OPTIONS_HEAD_SCAN_MASK 0x3fff0000u
+#define SPLICENIC_PAGE_OPTIONS_TRIES_SHIFT 0x1eu
+#define SPLICENIC_PAGE_OPTIONS_TRIES_MASK 0xc0000000u
 #define SPLICENIC_PAGE_CLIENT_TIMESTAMP 0x3cu
 #define SPLICENIC_PAGE_TIMESTAMP_BASE 0x3du
 #define SPLICENIC_PAGE_OPENED 0x3eu
@@ -1122,7 +1257,7 @@ struct splicenic_page {
 	uint32_t a_ack_server; /* Highest acknowledgement from the server, in the client's numbers. */
 	uint32_t a_server_isn; /* a1: the server's initial sequence number. */
 	uint32_t a_isn; /* Our initial sequence number toward the server. */
-	uint32_t a_rto; /* Retransmission state of held bytes. (ticks) */
+	uint32_t a_rto; /* Retransmission of what the card sent itself. (ticks) */
 	uint32_t a_window; /* Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes. (bytes) */
 	uint32_t b_index; /* Who is at the server end. */
 	uint32_t b_local; /* The connection as the server sees it. */
@@ -1138,7 +1273,7 @@ struct splicenic_page {
 	uint32_t b_ack_server; /* Highest acknowledgement from the server, in the client's numbers. */
 	uint32_t b_server_isn; /* a1: the server's initial sequence number. */
 	uint32_t b_isn; /* Our initial sequence number toward the server. */
-	uint32_t b_rto; /* Retransmission state of held bytes. (ticks) */
+	uint32_t b_rto; /* Retransmission of what the card sent itself. (ticks) */
 	uint32_t b_window; /* Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes. (bytes) */
 	uint32_t boundary_client; /* Client sequence number from which leg set B is in force, client to server. */
 	uint32_t boundary_server; /* Sequence number in the client's view from which leg set B is in force, server to client. */
@@ -1152,8 +1287,8 @@ struct splicenic_page {
 	uint32_t choice; /* How the server was chosen. */
 	uint32_t offer; /* What the client's SYN offered. */
 	uint32_t options; /* Options of the client's SYN and what was promised. */
-	uint32_t client_timestamp; /* Latest TSval of the client before the splice. */
-	uint32_t timestamp_base; /* Our TSval toward the client at tick zero. */
+	uint32_t client_timestamp; /* Latest TSval of the client before the splice and while bytes are held. */
+	uint32_t timestamp_base; /* Our TSval toward the client, that of the SYN-ACK up to the splice: an echo of it then is one of the server's SYN-ACK. From the splice on the latest that the client was sent while bytes are held. */
 	uint32_t opened; /* Tick of the present state's begin; in CLOSING that of SPLICED. (ticks) */
 	uint32_t bytes_high; /* Payload counters, bits 32–47. (bytes) */
 };
@@ -1416,6 +1551,13 @@ _Static_assert(offsetof(struct splicenic_listener, reserved) == 8, "offset of li
 #define SPLICENIC_SERVICE_CONTROL_ISN_ADDRESS 0x1u
 #define SPLICENIC_SERVICE_CONTROL_HAS_DEFAULT_SHIFT 0x9u
 #define SPLICENIC_SERVICE_CONTROL_HAS_DEFAULT_MASK 0x200u
+#define SPLICENIC_SERVICE_CONTROL_DEFENCE_SHIFT 0xau
+#define SPLICENIC_SERVICE_CONTROL_DEFENCE_MASK 0xc00u
+#define SPLICENIC_SERVICE_CONTROL_DEFENCE_OFF 0x0u
+#define SPLICENIC_SERVICE_CONTROL_DEFENCE_AUTO 0x1u
+#define SPLICENIC_SERVICE_CONTROL_DEFENCE_ALWAYS 0x2u
+#define SPLICENIC_SERVICE_CONTROL_IDLE_SILENT_SHIFT 0xcu
+#define SPLICENIC_SERVICE_CONTROL_IDLE_SILENT_MASK 0x1000u
 #define SPLICENIC_SERVICE_URL_ROOT 0x1u
 #define SPLICENIC_SERVICE_DEFAULT 0x2u
 #define SPLICENIC_SERVICE_DEFAULT_GROUP_SHIFT 0x0u
@@ -1434,6 +1576,8 @@ _Static_assert(offsetof(struct splicenic_listener, reserved) == 8, "offset of li
 #define SPLICENIC_SERVICE_PROMISE_SACK_MASK 0x20u
 #define SPLICENIC_SERVICE_PROMISE_TIMESTAMPS_SHIFT 0x6u
 #define SPLICENIC_SERVICE_PROMISE_TIMESTAMPS_MASK 0x40u
+#define SPLICENIC_SERVICE_PROMISE_ECN_SHIFT 0x7u
+#define SPLICENIC_SERVICE_PROMISE_ECN_MASK 0x80u
 #define SPLICENIC_SERVICE_IDLE 0x5u
 #define SPLICENIC_SERVICE_WAIT_HEAD 0x6u
 struct splicenic_service {
@@ -1547,6 +1691,8 @@ _Static_assert(offsetof(struct splicenic_group_state, reserved) == 12, "offset o
 #define SPLICENIC_SERVER_PROFILE_TIMESTAMPS_MASK 0x400000u
 #define SPLICENIC_SERVER_PROFILE_KNOWN_SHIFT 0x17u
 #define SPLICENIC_SERVER_PROFILE_KNOWN_MASK 0x800000u
+#define SPLICENIC_SERVER_PROFILE_ECN_SHIFT 0x18u
+#define SPLICENIC_SERVER_PROFILE_ECN_MASK 0x1000000u
 #define SPLICENIC_SERVER_ADDRESS 0x4u
 struct splicenic_server {
 	uint32_t control; /* Shape. */
@@ -1668,6 +1814,19 @@ struct splicenic_list_entry {
 _Static_assert(sizeof(struct splicenic_list_entry) == 4, "size of list_entry");
 _Static_assert(offsetof(struct splicenic_list_entry, handle) == 0, "offset of list_entry.handle");
 
+/* Format source_bucket. Token bucket of the client addresses that share a hash. */
+#define SPLICENIC_SOURCE_BUCKET_BYTES 0x8u
+#define SPLICENIC_SOURCE_BUCKET_WORDS 0x2u
+#define SPLICENIC_SOURCE_BUCKET_TICK 0x0u
+#define SPLICENIC_SOURCE_BUCKET_SPENT 0x1u
+struct splicenic_source_bucket {
+	uint32_t tick; /* When it was last looked at. (ticks) */
+	uint32_t spent; /* SYNs let through and not made up for by then, in thousandths. */
+};
+_Static_assert(sizeof(struct splicenic_source_bucket) == 8, "size of source_bucket");
+_Static_assert(offsetof(struct splicenic_source_bucket, tick) == 0, "offset of source_bucket.tick");
+_Static_assert(offsetof(struct splicenic_source_bucket, spent) == 4, "offset of source_bucket.spent");
+
 /* Format exception. A frame for the host. */
 #define SPLICENIC_EXCEPTION_BYTES 0x40u
 #define SPLICENIC_EXCEPTION_WORDS 0x10u
@@ -1720,6 +1879,9 @@ _Static_assert(offsetof(struct splicenic_list_entry, handle) == 0, "offset of li
 #define SPLICENIC_EXCEPTION_REASON_REASON_NO_SERVER 0xcu
 #define SPLICENIC_EXCEPTION_REASON_REASON_HEAD_TOO_LARGE 0xdu
 #define SPLICENIC_EXCEPTION_REASON_REASON_UNCLASSIFIED 0xeu
+#define SPLICENIC_EXCEPTION_REASON_REASON_SERVER_FAILED 0xfu
+#define SPLICENIC_EXCEPTION_REASON_REASON_KEY_EXISTS 0x10u
+#define SPLICENIC_EXCEPTION_REASON_REASON_TOO_BIG 0x11u
 #define SPLICENIC_EXCEPTION_REASON_SIDE_SHIFT 0x8u
 #define SPLICENIC_EXCEPTION_REASON_SIDE_MASK 0x100u
 #define SPLICENIC_EXCEPTION_REASON_STATE_SHIFT 0xcu
@@ -1775,6 +1937,7 @@ _Static_assert(offsetof(struct splicenic_exception, reserved) == 36, "offset of 
 #define SPLICENIC_EVENT_CONTROL_TYPE_OPENED 0x1u
 #define SPLICENIC_EVENT_CONTROL_TYPE_SPLICED 0x2u
 #define SPLICENIC_EVENT_CONTROL_TYPE_CLOSED 0x3u
+#define SPLICENIC_EVENT_CONTROL_TYPE_PROFILE 0x4u
 #define SPLICENIC_EVENT_CONTROL_STATUS_SHIFT 0x8u
 #define SPLICENIC_EVENT_CONTROL_STATUS_MASK 0xff00u
 #define SPLICENIC_EVENT_CONTROL_STATUS_OK 0x0u
@@ -1852,7 +2015,7 @@ struct splicenic_event {
 	uint32_t bytes_client; /* Payload from the client, low word. (bytes) */
 	uint32_t bytes_server; /* Payload from the server, low word. (bytes) */
 	uint32_t bytes_high; /* Bits 32–47 of both. (bytes) */
-	uint32_t delta; /* a = a0 − a1. */
+	uint32_t delta; /* a = a0 − a1. In a profile event, raised where a SYN-ACK differs from what server.profile says: what it keeps, laid out as that word. */
 };
 _Static_assert(sizeof(struct splicenic_event) == 64, "size of event");
 _Static_assert(offsetof(struct splicenic_event, control) == 0, "offset of event.control");
@@ -2011,6 +2174,8 @@ _Static_assert(offsetof(struct splicenic_inject, reserved) == 28, "offset of inj
 #define SPLICENIC_COMMAND_CONTROL_TYPE_READ 0xau
 #define SPLICENIC_COMMAND_CONTROL_TYPE_WRITE 0xbu
 #define SPLICENIC_COMMAND_CONTROL_TYPE_SNAPSHOT 0xcu
+#define SPLICENIC_COMMAND_CONTROL_TYPE_CONNECT 0xdu
+#define SPLICENIC_COMMAND_CONTROL_TYPE_REPLY 0xeu
 #define SPLICENIC_COMMAND_CONTROL_STATUS_SHIFT 0x8u
 #define SPLICENIC_COMMAND_CONTROL_STATUS_MASK 0xff00u
 #define SPLICENIC_COMMAND_CONTROL_STATUS_OK 0x0u
@@ -2083,8 +2248,8 @@ struct splicenic_command {
 	uint32_t bar2_offset; /* Bulk verbs: start in BAR2. snapshot: start in BAR0. (bytes) */
 	uint32_t value; /* fill: the word. */
 	uint32_t key_control; /* CAM verbs: control word of the key. */
-	uint32_t key_ports; /* CAM verbs: ports. */
-	uint32_t key_index; /* CAM verbs: VIP or server index. */
+	uint32_t key_ports; /* CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's. */
+	uint32_t key_index; /* CAM verbs: VIP or server index. connect: server index. */
 	uint32_t reserved[2]; /* Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value. */
 };
 _Static_assert(sizeof(struct splicenic_command) == 64, "size of command");
@@ -2250,5 +2415,12 @@ _Static_assert(offsetof(struct splicenic_command, reserved) == 56, "offset of co
 #define SPLICENIC_MEM_HEAD_LIST_MAX 0x4000u
 #define SPLICENIC_MEM_HEAD_LIST_BANKS 0x1u
 #define SPLICENIC_MEM_HEAD_LIST_BANK_BYTES 0x10000u
+
+/* Memory source_bucket. Token buckets of the SYN defence, by keyed hash of the client's address. */
+#define SPLICENIC_MEM_SOURCE_BUCKET_OFFSET 0x1ec00000u
+#define SPLICENIC_MEM_SOURCE_BUCKET_COUNT 0x10000u
+#define SPLICENIC_MEM_SOURCE_BUCKET_MAX 0x40000u
+#define SPLICENIC_MEM_SOURCE_BUCKET_BANKS 0x1u
+#define SPLICENIC_MEM_SOURCE_BUCKET_BANK_BYTES 0x200000u
 
 #endif

@@ -10,7 +10,7 @@ package splicenic_pkg;
   localparam logic [31:0] VENDOR_ID = 32'h00001234;
   localparam logic [31:0] DEVICE_ID = 32'h00005c1c;
   localparam logic [31:0] SHELL_DIGEST = 32'hbaa5fcbf;
-  localparam logic [31:0] DATA_PATH_DIGEST = 32'h11ca29ed;
+  localparam logic [31:0] DATA_PATH_DIGEST = 32'he6c5342c;
 
   // Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero.
   localparam logic [31:0] BLOCK_DIRECTORY_TYPE = 32'h00000001;
@@ -326,7 +326,7 @@ package splicenic_pkg;
   // Block geometry. How large this image's memories are and where every loop ends. All of it is a fact of the image.
   localparam logic [31:0] BLOCK_GEOMETRY_TYPE = 32'h00000010;
   localparam logic [31:0] BLOCK_GEOMETRY_VERSION = 32'h00000001;
-  localparam logic [31:0] BLOCK_GEOMETRY_DIGEST = 32'h475b6091;
+  localparam logic [31:0] BLOCK_GEOMETRY_DIGEST = 32'h7db6dc1f;
   localparam logic [31:0] GEOMETRY_BASE = 32'h00010000;
   localparam logic [31:0] GEOMETRY_STRIDE = 32'h00001000;
   localparam logic [31:0] GEOMETRY_INSTANCES = 32'h00000001;
@@ -372,6 +372,8 @@ package splicenic_pkg;
   localparam logic [31:0] GEOMETRY_PORTS = 32'h0001004c;
   // vectors, ro: Number of interrupt vectors.
   localparam logic [31:0] GEOMETRY_VECTORS = 32'h00010050;
+  // source_buckets, ro: Token buckets of the SYN defence. (entries)
+  localparam logic [31:0] GEOMETRY_SOURCE_BUCKETS = 32'h00010054;
   // max_cam_moves, ro: Entries an insert may move before it is refused.
   localparam logic [31:0] GEOMETRY_MAX_CAM_MOVES = 32'h00010080;
   // max_option_bytes, ro: TCP option bytes looked at. (bytes)
@@ -392,6 +394,10 @@ package splicenic_pkg;
   localparam logic [31:0] GEOMETRY_MAX_COMPARE = 32'h000100a0;
   // max_held_segments, ro: Segments of held bytes sent in one go: the initial window.
   localparam logic [31:0] GEOMETRY_MAX_HELD_SEGMENTS = 32'h000100a4;
+  // max_answers, ro: Answers to segments out of place that a connection is given between two looks of the timer scan. (segments)
+  localparam logic [31:0] GEOMETRY_MAX_ANSWERS = 32'h000100a8;
+  // max_servers_tried, ro: Servers that a request is offered to. (servers)
+  localparam logic [31:0] GEOMETRY_MAX_SERVERS_TRIED = 32'h000100ac;
   // clock, ro: Clock the cycle counts stand for. (hertz)
   localparam logic [31:0] GEOMETRY_CLOCK = 32'h000100c0;
   // cycles, ro: Cycles a 64-byte packet spends in a block: parser, CAM, page read, PMU, page write, transmit, AMU, URL table (per byte), tables, exception; the rest are zero. (cycles)
@@ -483,7 +489,7 @@ package splicenic_pkg;
   // Block parser. Receive parser of a port: checks lengths and checksums, finds offsets, classifies.
   localparam logic [31:0] BLOCK_PARSER_TYPE = 32'h00000012;
   localparam logic [31:0] BLOCK_PARSER_VERSION = 32'h00000001;
-  localparam logic [31:0] BLOCK_PARSER_DIGEST = 32'h6c41035b;
+  localparam logic [31:0] BLOCK_PARSER_DIGEST = 32'h548ac968;
   localparam logic [31:0] PARSER_BASE = 32'h00014000;
   localparam logic [31:0] PARSER_STRIDE = 32'h00001000;
   localparam logic [31:0] PARSER_INSTANCES = 32'h00000002;
@@ -537,6 +543,8 @@ package splicenic_pkg;
   localparam logic [31:0] PARSER_EXCEPTION_TTL = 32'h000141b0;
   // exception_no_match, ro: TCP that hits neither CAM and opens nothing. (frames)
   localparam logic [31:0] PARSER_EXCEPTION_NO_MATCH = 32'h000141b8;
+  // exception_too_big, ro: Packets larger than the next network takes whole, which may not be fragmented. (frames)
+  localparam logic [31:0] PARSER_EXCEPTION_TOO_BIG = 32'h000141c0;
 
   // Block amu. Address management unit: the address list, the quarantine list, the commands.
   localparam logic [31:0] BLOCK_AMU_TYPE = 32'h00000013;
@@ -712,7 +720,7 @@ package splicenic_pkg;
   // Block pmu. Packet mapping unit: seq + a, ack − a, SACK edges, timestamps, windows, addresses, ports, MACs, TTL, checksum.
   localparam logic [31:0] BLOCK_PMU_TYPE = 32'h00000018;
   localparam logic [31:0] BLOCK_PMU_VERSION = 32'h00000001;
-  localparam logic [31:0] BLOCK_PMU_DIGEST = 32'hec22e42e;
+  localparam logic [31:0] BLOCK_PMU_DIGEST = 32'h0a77bebd;
   localparam logic [31:0] PMU_BASE = 32'h00027000;
   localparam logic [31:0] PMU_STRIDE = 32'h00001000;
   localparam logic [31:0] PMU_INSTANCES = 32'h00000001;
@@ -732,11 +740,13 @@ package splicenic_pkg;
   localparam logic [31:0] PMU_WINDOW_ROUNDED = 32'h00027130;
   // window_clamped, ro: Windows clamped to 65,535. (frames)
   localparam logic [31:0] PMU_WINDOW_CLAMPED = 32'h00027138;
+  // ecn_cleared, ro: Packets whose ECN marks were cleared: the other end does not do ECN. (frames)
+  localparam logic [31:0] PMU_ECN_CLEARED = 32'h00027140;
 
   // Block transmit. Transmit ends: the client end acts as the server in the client's handshake, the server end as the client in the server's.
   localparam logic [31:0] BLOCK_TRANSMIT_TYPE = 32'h00000019;
   localparam logic [31:0] BLOCK_TRANSMIT_VERSION = 32'h00000001;
-  localparam logic [31:0] BLOCK_TRANSMIT_DIGEST = 32'h630b9468;
+  localparam logic [31:0] BLOCK_TRANSMIT_DIGEST = 32'hbc402fcd;
   localparam logic [31:0] TRANSMIT_BASE = 32'h00028000;
   localparam logic [31:0] TRANSMIT_STRIDE = 32'h00001000;
   localparam logic [31:0] TRANSMIT_INSTANCES = 32'h00000002;
@@ -758,15 +768,21 @@ package splicenic_pkg;
   localparam logic [31:0] TRANSMIT_RESENT_SYN = 32'h00028120;
   // resent_held, ro: Segments of held bytes sent again. (segments)
   localparam logic [31:0] TRANSMIT_RESENT_HELD = 32'h00028128;
+  // window, ro: ACKs that told the client the server's window when the page was armed. (segments)
+  localparam logic [31:0] TRANSMIT_WINDOW = 32'h00028130;
+  // reply, ro: Segments of an answer of our own sent. (segments)
+  localparam logic [31:0] TRANSMIT_REPLY = 32'h00028138;
+  // resent_reply, ro: Segments of an answer of our own sent again. (segments)
+  localparam logic [31:0] TRANSMIT_RESENT_REPLY = 32'h00028140;
 
   // Block connection. What became of connections: one counter per transition and per reason of a drop.
   localparam logic [31:0] BLOCK_CONNECTION_TYPE = 32'h0000001a;
   localparam logic [31:0] BLOCK_CONNECTION_VERSION = 32'h00000001;
-  localparam logic [31:0] BLOCK_CONNECTION_DIGEST = 32'h71d2c4da;
+  localparam logic [31:0] BLOCK_CONNECTION_DIGEST = 32'h12746a09;
   localparam logic [31:0] CONNECTION_BASE = 32'h0002a000;
   localparam logic [31:0] CONNECTION_STRIDE = 32'h00001000;
   localparam logic [31:0] CONNECTION_INSTANCES = 32'h00000001;
-  // opened, ro: A SYN took a page. (connections)
+  // opened, ro: A SYN, or the proof that a cookie is, took a page. (connections)
   localparam logic [31:0] CONNECTION_OPENED = 32'h0002a100;
   // established, ro: The client completed its handshake. (connections)
   localparam logic [31:0] CONNECTION_ESTABLISHED = 32'h0002a108;
@@ -786,27 +802,27 @@ package splicenic_pkg;
   localparam logic [31:0] CONNECTION_EXPIRED_SYN_RCVD = 32'h0002a140;
   // expired_wait_head, ro: Request head not complete in time. (connections)
   localparam logic [31:0] CONNECTION_EXPIRED_WAIT_HEAD = 32'h0002a148;
-  // expired_server_syn, ro: Server silent for the whole of its time. (connections)
+  // expired_server_syn, ro: Server silent for the whole of its time, and no host was there to choose another. (connections)
   localparam logic [31:0] CONNECTION_EXPIRED_SERVER_SYN = 32'h0002a150;
   // expired_idle, ro: Idle for too long. (connections)
   localparam logic [31:0] CONNECTION_EXPIRED_IDLE = 32'h0002a158;
-  // expired_closing, ro: Second FIN not acknowledged in time. (connections)
+  // expired_closing, ro: Second FIN not acknowledged in time, or an answer of our own. (connections)
   localparam logic [31:0] CONNECTION_EXPIRED_CLOSING = 32'h0002a160;
   // abort_syn_ack, ro: SYN-ACK sent again as often as allowed, no answer. (connections)
   localparam logic [31:0] CONNECTION_ABORT_SYN_ACK = 32'h0002a168;
-  // abort_server_syn, ro: SYN to the server sent again as often as allowed, no answer. (connections)
+  // abort_server_syn, ro: SYN to the server sent again as often as allowed, no answer, and no host was there to choose another. (connections)
   localparam logic [31:0] CONNECTION_ABORT_SERVER_SYN = 32'h0002a170;
   // abort_held, ro: Held bytes sent again as often as allowed, not acknowledged. (connections)
   localparam logic [31:0] CONNECTION_ABORT_HELD = 32'h0002a178;
-  // abort_refused, ro: The server answered the SYN with RST. (connections)
+  // abort_refused, ro: The server answered the SYN with RST, and no host was there to choose another. (connections)
   localparam logic [31:0] CONNECTION_ABORT_REFUSED = 32'h0002a180;
-  // abort_profile, ro: The server's SYN-ACK does not keep what was promised to the client. (connections)
+  // abort_profile, ro: The server's SYN-ACK does not keep what was promised to the client, and no host was there to choose another. (connections)
   localparam logic [31:0] CONNECTION_ABORT_PROFILE = 32'h0002a188;
-  // abort_key_exists, ro: Another connection has the server-side key. (connections)
+  // abort_key_exists, ro: Another connection has the server-side key, and no host was there to find another way. (connections)
   localparam logic [31:0] CONNECTION_ABORT_KEY_EXISTS = 32'h0002a190;
   // abort_client_gone, ro: Client sent FIN or RST before the splice. (connections)
   localparam logic [31:0] CONNECTION_ABORT_CLIENT_GONE = 32'h0002a198;
-  // abort_no_server, ro: The request led to no server: no rule and no default, an empty group, or every server of it closed or behind an unresolved next hop. (connections)
+  // abort_no_server, ro: The request led to no server: no rule and no default, an empty group, every server of it closed or behind an unresolved next hop, or those it was offered to failed. (connections)
   localparam logic [31:0] CONNECTION_ABORT_NO_SERVER = 32'h0002a1a0;
   // drop_bad_ack, ro: Acknowledges what was never sent; answered with RST or ACK as the state says. (segments)
   localparam logic [31:0] CONNECTION_DROP_BAD_ACK = 32'h0002a1a8;
@@ -836,11 +852,27 @@ package splicenic_pkg;
   localparam logic [31:0] CONNECTION_DROP_HELD_ACK = 32'h0002a208;
   // drop_syn_ack, ro: SYN-ACKs of the server that repeat; answered with an ACK. (segments)
   localparam logic [31:0] CONNECTION_DROP_SYN_ACK = 32'h0002a210;
+  // drop_storm, ro: Segments out of place beyond the answers a connection is given between two looks of the scan. (segments)
+  localparam logic [31:0] CONNECTION_DROP_STORM = 32'h0002a218;
+  // server_again, ro: The host chose another server: the one before refused, was silent or keeps less than was promised. (connections)
+  localparam logic [31:0] CONNECTION_SERVER_AGAIN = 32'h0002a220;
+  // server_stale, ro: A server answered our SYN as part of an older connection; it got a RST and the SYN again. (connections)
+  localparam logic [31:0] CONNECTION_SERVER_STALE = 32'h0002a228;
+  // server_profile, ro: A SYN-ACK kept less than the server's profile says, and could not be translated. (connections)
+  localparam logic [31:0] CONNECTION_SERVER_PROFILE = 32'h0002a230;
+  // server_learned, ro: A SYN-ACK differed from the server's profile. (connections)
+  localparam logic [31:0] CONNECTION_SERVER_LEARNED = 32'h0002a238;
+  // key_recycled, ro: A server-side key was taken from a connection in CLOSING or QUARANTINE. (connections)
+  localparam logic [31:0] CONNECTION_KEY_RECYCLED = 32'h0002a240;
+  // key_moved, ro: A source port of ours stands in for the client's: its server-side key was taken. (connections)
+  localparam logic [31:0] CONNECTION_KEY_MOVED = 32'h0002a248;
+  // replied, ro: The card answered in the server's place. (connections)
+  localparam logic [31:0] CONNECTION_REPLIED = 32'h0002a250;
 
   // Block timer. Timer scan: one sweep over all pages per interval, spread evenly. Time comes from here only; one tick is a millisecond.
   localparam logic [31:0] BLOCK_TIMER_TYPE = 32'h0000001b;
   localparam logic [31:0] BLOCK_TIMER_VERSION = 32'h00000001;
-  localparam logic [31:0] BLOCK_TIMER_DIGEST = 32'h1bac2abd;
+  localparam logic [31:0] BLOCK_TIMER_DIGEST = 32'h82e9334d;
   localparam logic [31:0] TIMER_BASE = 32'h0002c000;
   localparam logic [31:0] TIMER_STRIDE = 32'h00001000;
   localparam logic [31:0] TIMER_INSTANCES = 32'h00000001;
@@ -870,7 +902,7 @@ package splicenic_pkg;
   localparam logic [31:0] TIMER_WAIT_HEAD_TICKS_LSB = 32'h00000000;
   localparam logic [31:0] TIMER_WAIT_HEAD_TICKS_WIDTH = 32'h0000001c;
   localparam logic [31:0] TIMER_WAIT_HEAD_TICKS_MASK = 32'h0fffffff;
-  // server_syn, rw: Time-out of SERVER_SYN. (ticks)
+  // server_syn, rw: Time-out of SERVER_SYN over all servers that a request is offered to: the first has half of it, each other a quarter. (ticks)
   localparam logic [31:0] TIMER_SERVER_SYN = 32'h0002c028;
   localparam logic [31:0] TIMER_SERVER_SYN_RESET_VALUE = 32'h00002710;
   localparam logic [31:0] TIMER_SERVER_SYN_TICKS_LSB = 32'h00000000;
@@ -894,18 +926,30 @@ package splicenic_pkg;
   localparam logic [31:0] TIMER_QUARANTINE_TICKS_LSB = 32'h00000000;
   localparam logic [31:0] TIMER_QUARANTINE_TICKS_WIDTH = 32'h0000001c;
   localparam logic [31:0] TIMER_QUARANTINE_TICKS_MASK = 32'h0fffffff;
-  // retransmit, rw: Time after which what this card sent itself is sent again. (ticks)
+  // retransmit, rw: Time after which what this card sent itself is sent again, where no round trip was measured (RFC 6298, 2.1). (ticks)
   localparam logic [31:0] TIMER_RETRANSMIT = 32'h0002c038;
   localparam logic [31:0] TIMER_RETRANSMIT_RESET_VALUE = 32'h000003e8;
   localparam logic [31:0] TIMER_RETRANSMIT_TICKS_LSB = 32'h00000000;
   localparam logic [31:0] TIMER_RETRANSMIT_TICKS_WIDTH = 32'h0000001c;
   localparam logic [31:0] TIMER_RETRANSMIT_TICKS_MASK = 32'h0fffffff;
-  // retransmit_limit, rw: How often it is sent again before the connection is aborted.
+  // retransmit_limit, rw: How often it is sent again before the connection is aborted; each time after twice the time. A time-out of the state may end it earlier.
   localparam logic [31:0] TIMER_RETRANSMIT_LIMIT = 32'h0002c03c;
-  localparam logic [31:0] TIMER_RETRANSMIT_LIMIT_RESET_VALUE = 32'h00000003;
+  localparam logic [31:0] TIMER_RETRANSMIT_LIMIT_RESET_VALUE = 32'h00000008;
   localparam logic [31:0] TIMER_RETRANSMIT_LIMIT_TIMES_LSB = 32'h00000000;
   localparam logic [31:0] TIMER_RETRANSMIT_LIMIT_TIMES_WIDTH = 32'h00000004;
   localparam logic [31:0] TIMER_RETRANSMIT_LIMIT_TIMES_MASK = 32'h0000000f;
+  // retransmit_min, rw: Least time-out where the round trip was measured (RFC 6298, 2.4). (ticks)
+  localparam logic [31:0] TIMER_RETRANSMIT_MIN = 32'h0002c040;
+  localparam logic [31:0] TIMER_RETRANSMIT_MIN_RESET_VALUE = 32'h000000c8;
+  localparam logic [31:0] TIMER_RETRANSMIT_MIN_TICKS_LSB = 32'h00000000;
+  localparam logic [31:0] TIMER_RETRANSMIT_MIN_TICKS_WIDTH = 32'h0000001c;
+  localparam logic [31:0] TIMER_RETRANSMIT_MIN_TICKS_MASK = 32'h0fffffff;
+  // retransmit_max, rw: Bound of the time-out that doubles at each retransmission (RFC 6298, 5.5). (ticks)
+  localparam logic [31:0] TIMER_RETRANSMIT_MAX = 32'h0002c044;
+  localparam logic [31:0] TIMER_RETRANSMIT_MAX_RESET_VALUE = 32'h0000ea60;
+  localparam logic [31:0] TIMER_RETRANSMIT_MAX_TICKS_LSB = 32'h00000000;
+  localparam logic [31:0] TIMER_RETRANSMIT_MAX_TICKS_WIDTH = 32'h0000001c;
+  localparam logic [31:0] TIMER_RETRANSMIT_MAX_TICKS_MASK = 32'h0fffffff;
   // sweeps, ro: Sweeps completed.
   localparam logic [31:0] TIMER_SWEEPS = 32'h0002c100;
   // looked_at, ro: Pages looked at. (pages)
@@ -913,10 +957,103 @@ package splicenic_pkg;
   // expired, ro: Deadlines that had passed. (pages)
   localparam logic [31:0] TIMER_EXPIRED = 32'h0002c110;
 
+  // Block defence. SYN defence: the stateless stage in front of the AMU, which answers SYNs with cookies and takes a page only for who has proved himself.
+  localparam logic [31:0] BLOCK_DEFENCE_TYPE = 32'h0000001e;
+  localparam logic [31:0] BLOCK_DEFENCE_VERSION = 32'h00000001;
+  localparam logic [31:0] BLOCK_DEFENCE_DIGEST = 32'h48278d97;
+  localparam logic [31:0] DEFENCE_BASE = 32'h0002e000;
+  localparam logic [31:0] DEFENCE_STRIDE = 32'h00001000;
+  localparam logic [31:0] DEFENCE_INSTANCES = 32'h00000001;
+  // status, ro: State of the stage.
+  localparam logic [31:0] DEFENCE_STATUS = 32'h0002e000;
+  localparam logic [31:0] DEFENCE_STATUS_ACTIVE_LSB = 32'h00000000;
+  localparam logic [31:0] DEFENCE_STATUS_ACTIVE_WIDTH = 32'h00000001;
+  localparam logic [31:0] DEFENCE_STATUS_ACTIVE_MASK = 32'h00000001;
+  localparam logic [31:0] DEFENCE_STATUS_SENT_LSB = 32'h00000001;
+  localparam logic [31:0] DEFENCE_STATUS_SENT_WIDTH = 32'h00000001;
+  localparam logic [31:0] DEFENCE_STATUS_SENT_MASK = 32'h00000002;
+  // pages_on, rw: With fewer free pages than this the stage becomes active; zero: pages do not count. (pages)
+  localparam logic [31:0] DEFENCE_PAGES_ON = 32'h0002e008;
+  localparam logic [31:0] DEFENCE_PAGES_ON_COUNT_LSB = 32'h00000000;
+  localparam logic [31:0] DEFENCE_PAGES_ON_COUNT_WIDTH = 32'h0000001c;
+  localparam logic [31:0] DEFENCE_PAGES_ON_COUNT_MASK = 32'h0fffffff;
+  // pages_off, rw: With fewer free pages than this it stays so. (pages)
+  localparam logic [31:0] DEFENCE_PAGES_OFF = 32'h0002e00c;
+  localparam logic [31:0] DEFENCE_PAGES_OFF_COUNT_LSB = 32'h00000000;
+  localparam logic [31:0] DEFENCE_PAGES_OFF_COUNT_WIDTH = 32'h0000001c;
+  localparam logic [31:0] DEFENCE_PAGES_OFF_COUNT_MASK = 32'h0fffffff;
+  // rate_on, rw: With more SYNs in a second than this the stage becomes active; zero: SYNs do not count. (segments per second)
+  localparam logic [31:0] DEFENCE_RATE_ON = 32'h0002e010;
+  localparam logic [31:0] DEFENCE_RATE_ON_RESET_VALUE = 32'h00004e20;
+  localparam logic [31:0] DEFENCE_RATE_ON_COUNT_LSB = 32'h00000000;
+  localparam logic [31:0] DEFENCE_RATE_ON_COUNT_WIDTH = 32'h0000001c;
+  localparam logic [31:0] DEFENCE_RATE_ON_COUNT_MASK = 32'h0fffffff;
+  // rate_off, rw: With more SYNs in a second than this it stays so. (segments per second)
+  localparam logic [31:0] DEFENCE_RATE_OFF = 32'h0002e014;
+  localparam logic [31:0] DEFENCE_RATE_OFF_RESET_VALUE = 32'h00002710;
+  localparam logic [31:0] DEFENCE_RATE_OFF_COUNT_LSB = 32'h00000000;
+  localparam logic [31:0] DEFENCE_RATE_OFF_COUNT_WIDTH = 32'h0000001c;
+  localparam logic [31:0] DEFENCE_RATE_OFF_COUNT_MASK = 32'h0fffffff;
+  // calm, rw: How long both must be below before it ends. (ticks)
+  localparam logic [31:0] DEFENCE_CALM = 32'h0002e018;
+  localparam logic [31:0] DEFENCE_CALM_RESET_VALUE = 32'h00001388;
+  localparam logic [31:0] DEFENCE_CALM_TICKS_LSB = 32'h00000000;
+  localparam logic [31:0] DEFENCE_CALM_TICKS_WIDTH = 32'h0000001c;
+  localparam logic [31:0] DEFENCE_CALM_TICKS_MASK = 32'h0fffffff;
+  // period, rw: Life of a secret; a cookie is valid in its own period and the next. (ticks)
+  localparam logic [31:0] DEFENCE_PERIOD = 32'h0002e01c;
+  localparam logic [31:0] DEFENCE_PERIOD_RESET_VALUE = 32'h0000fa00;
+  localparam logic [31:0] DEFENCE_PERIOD_TICKS_LSB = 32'h00000000;
+  localparam logic [31:0] DEFENCE_PERIOD_TICKS_WIDTH = 32'h0000001c;
+  localparam logic [31:0] DEFENCE_PERIOD_TICKS_MASK = 32'h0fffffff;
+  // source_rate, rw: SYNs a source address may send; zero: no limit. (segments per second)
+  localparam logic [31:0] DEFENCE_SOURCE_RATE = 32'h0002e020;
+  localparam logic [31:0] DEFENCE_SOURCE_RATE_COUNT_LSB = 32'h00000000;
+  localparam logic [31:0] DEFENCE_SOURCE_RATE_COUNT_WIDTH = 32'h0000001c;
+  localparam logic [31:0] DEFENCE_SOURCE_RATE_COUNT_MASK = 32'h0fffffff;
+  // source_burst, rw: SYNs it may send at once. (segments)
+  localparam logic [31:0] DEFENCE_SOURCE_BURST = 32'h0002e024;
+  localparam logic [31:0] DEFENCE_SOURCE_BURST_RESET_VALUE = 32'h00000064;
+  localparam logic [31:0] DEFENCE_SOURCE_BURST_COUNT_LSB = 32'h00000000;
+  localparam logic [31:0] DEFENCE_SOURCE_BURST_COUNT_WIDTH = 32'h0000001c;
+  localparam logic [31:0] DEFENCE_SOURCE_BURST_COUNT_MASK = 32'h0fffffff;
+  // epoch, ro: Number of the secret in force.
+  localparam logic [31:0] DEFENCE_EPOCH = 32'h0002e030;
+  // epoch_begin, ro: Tick at which it came into force. (ticks)
+  localparam logic [31:0] DEFENCE_EPOCH_BEGIN = 32'h0002e034;
+  // last_sent, ro: Tick of the last cookie. (ticks)
+  localparam logic [31:0] DEFENCE_LAST_SENT = 32'h0002e038;
+  // calm_since, ro: While active: last tick at which there was pressure enough to stay so. (ticks)
+  localparam logic [31:0] DEFENCE_CALM_SINCE = 32'h0002e03c;
+  // window_begin, ro: Begin of the second in which SYNs are counted. (ticks)
+  localparam logic [31:0] DEFENCE_WINDOW_BEGIN = 32'h0002e040;
+  // window_syns, ro: SYNs in it so far. (segments)
+  localparam logic [31:0] DEFENCE_WINDOW_SYNS = 32'h0002e044;
+  // rate, ro: SYNs in the second before. (segments per second)
+  localparam logic [31:0] DEFENCE_RATE = 32'h0002e048;
+  // key, wo: Key of this stage: the secret of an epoch is a one-way function of it and of the epoch's number. A store makes every cookie invalid.
+  localparam logic [31:0] DEFENCE_KEY = 32'h0002e050;
+  localparam logic [31:0] DEFENCE_KEY_STRIDE = 32'h00000004;
+  localparam logic [31:0] DEFENCE_KEY_COUNT = 32'h00000004;
+  // cookie_sent, ro: SYNs answered with a cookie. (segments)
+  localparam logic [31:0] DEFENCE_COOKIE_SENT = 32'h0002e100;
+  // cookie_valid, ro: Cookies that came back and took a page. (connections)
+  localparam logic [31:0] DEFENCE_COOKIE_VALID = 32'h0002e108;
+  // cookie_bad, ro: Segments for a listener, without a page, whose acknowledgement is no cookie of ours; dropped while cookies are in force. (segments)
+  localparam logic [31:0] DEFENCE_COOKIE_BAD = 32'h0002e110;
+  // cookie_no_page, ro: Valid cookies for which there was no page or no CAM place, or that came while no connections are accepted; answered with RST. (connections)
+  localparam logic [31:0] DEFENCE_COOKIE_NO_PAGE = 32'h0002e118;
+  // source_limited, ro: SYNs beyond their source's rate. (segments)
+  localparam logic [31:0] DEFENCE_SOURCE_LIMITED = 32'h0002e120;
+  // switched_on, ro: Times the stage became active.
+  localparam logic [31:0] DEFENCE_SWITCHED_ON = 32'h0002e128;
+  // switched_off, ro: Times it ended.
+  localparam logic [31:0] DEFENCE_SWITCHED_OFF = 32'h0002e130;
+
   // Block hostif. Host interface: interrupt causes and DMA errors.
   localparam logic [31:0] BLOCK_HOSTIF_TYPE = 32'h0000001c;
   localparam logic [31:0] BLOCK_HOSTIF_VERSION = 32'h00000001;
-  localparam logic [31:0] BLOCK_HOSTIF_DIGEST = 32'hd7874aa5;
+  localparam logic [31:0] BLOCK_HOSTIF_DIGEST = 32'he37de2c0;
   localparam logic [31:0] HOSTIF_BASE = 32'h00030000;
   localparam logic [31:0] HOSTIF_STRIDE = 32'h00001000;
   localparam logic [31:0] HOSTIF_INSTANCES = 32'h00000001;
@@ -947,6 +1084,9 @@ package splicenic_pkg;
   localparam logic [31:0] HOSTIF_CAUSE_SENSOR_LSB = 32'h00000004;
   localparam logic [31:0] HOSTIF_CAUSE_SENSOR_WIDTH = 32'h00000001;
   localparam logic [31:0] HOSTIF_CAUSE_SENSOR_MASK = 32'h00000010;
+  localparam logic [31:0] HOSTIF_CAUSE_DEFENCE_LSB = 32'h00000005;
+  localparam logic [31:0] HOSTIF_CAUSE_DEFENCE_WIDTH = 32'h00000001;
+  localparam logic [31:0] HOSTIF_CAUSE_DEFENCE_MASK = 32'h00000020;
   // dma_errors, ro: DMA accesses that the host's memory map refused.
   localparam logic [31:0] HOSTIF_DMA_ERRORS = 32'h00030100;
   // interrupts, ro: Interrupts raised.
@@ -1053,8 +1193,11 @@ package splicenic_pkg;
   localparam logic [31:0] PAGE_CONTROL_SERVER_PORT_WIDTH = 32'h00000001;
   localparam logic [31:0] PAGE_CONTROL_SERVER_PORT_MASK = 32'h00002000;
   localparam logic [31:0] PAGE_CONTROL_HOST_REASON_LSB = 32'h0000000e;
-  localparam logic [31:0] PAGE_CONTROL_HOST_REASON_WIDTH = 32'h00000004;
-  localparam logic [31:0] PAGE_CONTROL_HOST_REASON_MASK = 32'h0003c000;
+  localparam logic [31:0] PAGE_CONTROL_HOST_REASON_WIDTH = 32'h00000005;
+  localparam logic [31:0] PAGE_CONTROL_HOST_REASON_MASK = 32'h0007c000;
+  localparam logic [31:0] PAGE_CONTROL_REPLY_LSB = 32'h00000013;
+  localparam logic [31:0] PAGE_CONTROL_REPLY_WIDTH = 32'h00000001;
+  localparam logic [31:0] PAGE_CONTROL_REPLY_MASK = 32'h00080000;
   localparam logic [31:0] PAGE_CONTROL_GENERATION_LSB = 32'h00000014;
   localparam logic [31:0] PAGE_CONTROL_GENERATION_WIDTH = 32'h0000000c;
   localparam logic [31:0] PAGE_CONTROL_GENERATION_MASK = 32'hfff00000;
@@ -1079,6 +1222,9 @@ package splicenic_pkg;
   localparam logic [31:0] PAGE_CLIENT_LINK_TAGGED_LSB = 32'h0000000c;
   localparam logic [31:0] PAGE_CLIENT_LINK_TAGGED_WIDTH = 32'h00000001;
   localparam logic [31:0] PAGE_CLIENT_LINK_TAGGED_MASK = 32'h00001000;
+  localparam logic [31:0] PAGE_CLIENT_LINK_ANSWERS_LSB = 32'h0000000d;
+  localparam logic [31:0] PAGE_CLIENT_LINK_ANSWERS_WIDTH = 32'h00000003;
+  localparam logic [31:0] PAGE_CLIENT_LINK_ANSWERS_MASK = 32'h0000e000;
   localparam logic [31:0] PAGE_CLIENT_LINK_FIN_CLIENT_LSB = 32'h00000010;
   localparam logic [31:0] PAGE_CLIENT_LINK_FIN_CLIENT_WIDTH = 32'h00000001;
   localparam logic [31:0] PAGE_CLIENT_LINK_FIN_CLIENT_MASK = 32'h00010000;
@@ -1100,9 +1246,18 @@ package splicenic_pkg;
   localparam logic [31:0] PAGE_CLIENT_LINK_WSCALE_LSB = 32'h00000016;
   localparam logic [31:0] PAGE_CLIENT_LINK_WSCALE_WIDTH = 32'h00000001;
   localparam logic [31:0] PAGE_CLIENT_LINK_WSCALE_MASK = 32'h00400000;
+  localparam logic [31:0] PAGE_CLIENT_LINK_ECN_LSB = 32'h00000017;
+  localparam logic [31:0] PAGE_CLIENT_LINK_ECN_WIDTH = 32'h00000001;
+  localparam logic [31:0] PAGE_CLIENT_LINK_ECN_MASK = 32'h00800000;
   localparam logic [31:0] PAGE_CLIENT_LINK_CLIENT_WSCALE_LSB = 32'h00000018;
   localparam logic [31:0] PAGE_CLIENT_LINK_CLIENT_WSCALE_WIDTH = 32'h00000004;
   localparam logic [31:0] PAGE_CLIENT_LINK_CLIENT_WSCALE_MASK = 32'h0f000000;
+  localparam logic [31:0] PAGE_CLIENT_LINK_COOKIE_LSB = 32'h0000001c;
+  localparam logic [31:0] PAGE_CLIENT_LINK_COOKIE_WIDTH = 32'h00000001;
+  localparam logic [31:0] PAGE_CLIENT_LINK_COOKIE_MASK = 32'h10000000;
+  localparam logic [31:0] PAGE_CLIENT_LINK_CONGESTION_LSB = 32'h0000001d;
+  localparam logic [31:0] PAGE_CLIENT_LINK_CONGESTION_WIDTH = 32'h00000001;
+  localparam logic [31:0] PAGE_CLIENT_LINK_CONGESTION_MASK = 32'h20000000;
   localparam logic [31:0] PAGE_CLIENT_MAC_LO = 32'h00000004;
   localparam logic [31:0] PAGE_CLIENT_MAC_HI = 32'h00000005;
   localparam logic [31:0] PAGE_CLIENT_MAC_HI_ADDRESS_LSB = 32'h00000000;
@@ -1162,6 +1317,9 @@ package splicenic_pkg;
   localparam logic [31:0] PAGE_A_SCALE_CHECKSUM_READY_LSB = 32'h0000000d;
   localparam logic [31:0] PAGE_A_SCALE_CHECKSUM_READY_WIDTH = 32'h00000001;
   localparam logic [31:0] PAGE_A_SCALE_CHECKSUM_READY_MASK = 32'h00002000;
+  localparam logic [31:0] PAGE_A_SCALE_ECN_LSB = 32'h0000000e;
+  localparam logic [31:0] PAGE_A_SCALE_ECN_WIDTH = 32'h00000001;
+  localparam logic [31:0] PAGE_A_SCALE_ECN_MASK = 32'h00004000;
   localparam logic [31:0] PAGE_A_SCALE_SERVER_WSCALE_LSB = 32'h00000010;
   localparam logic [31:0] PAGE_A_SCALE_SERVER_WSCALE_WIDTH = 32'h00000004;
   localparam logic [31:0] PAGE_A_SCALE_SERVER_WSCALE_MASK = 32'h000f0000;
@@ -1232,6 +1390,9 @@ package splicenic_pkg;
   localparam logic [31:0] PAGE_B_SCALE_CHECKSUM_READY_LSB = 32'h0000000d;
   localparam logic [31:0] PAGE_B_SCALE_CHECKSUM_READY_WIDTH = 32'h00000001;
   localparam logic [31:0] PAGE_B_SCALE_CHECKSUM_READY_MASK = 32'h00002000;
+  localparam logic [31:0] PAGE_B_SCALE_ECN_LSB = 32'h0000000e;
+  localparam logic [31:0] PAGE_B_SCALE_ECN_WIDTH = 32'h00000001;
+  localparam logic [31:0] PAGE_B_SCALE_ECN_MASK = 32'h00004000;
   localparam logic [31:0] PAGE_B_SCALE_SERVER_WSCALE_LSB = 32'h00000010;
   localparam logic [31:0] PAGE_B_SCALE_SERVER_WSCALE_WIDTH = 32'h00000004;
   localparam logic [31:0] PAGE_B_SCALE_SERVER_WSCALE_MASK = 32'h000f0000;
@@ -1303,12 +1464,18 @@ package splicenic_pkg;
   localparam logic [31:0] PAGE_OPTIONS_TIMESTAMPS_OFFERED_LSB = 32'h0000000a;
   localparam logic [31:0] PAGE_OPTIONS_TIMESTAMPS_OFFERED_WIDTH = 32'h00000001;
   localparam logic [31:0] PAGE_OPTIONS_TIMESTAMPS_OFFERED_MASK = 32'h00000400;
+  localparam logic [31:0] PAGE_OPTIONS_ECN_OFFERED_LSB = 32'h0000000b;
+  localparam logic [31:0] PAGE_OPTIONS_ECN_OFFERED_WIDTH = 32'h00000001;
+  localparam logic [31:0] PAGE_OPTIONS_ECN_OFFERED_MASK = 32'h00000800;
   localparam logic [31:0] PAGE_OPTIONS_RETRIES_LSB = 32'h0000000c;
   localparam logic [31:0] PAGE_OPTIONS_RETRIES_WIDTH = 32'h00000004;
   localparam logic [31:0] PAGE_OPTIONS_RETRIES_MASK = 32'h0000f000;
   localparam logic [31:0] PAGE_OPTIONS_HEAD_SCAN_LSB = 32'h00000010;
   localparam logic [31:0] PAGE_OPTIONS_HEAD_SCAN_WIDTH = 32'h0000000e;
   localparam logic [31:0] PAGE_OPTIONS_HEAD_SCAN_MASK = 32'h3fff0000;
+  localparam logic [31:0] PAGE_OPTIONS_TRIES_LSB = 32'h0000001e;
+  localparam logic [31:0] PAGE_OPTIONS_TRIES_WIDTH = 32'h00000002;
+  localparam logic [31:0] PAGE_OPTIONS_TRIES_MASK = 32'hc0000000;
   localparam logic [31:0] PAGE_CLIENT_TIMESTAMP = 32'h0000003c;
   localparam logic [31:0] PAGE_TIMESTAMP_BASE = 32'h0000003d;
   localparam logic [31:0] PAGE_OPENED = 32'h0000003e;
@@ -1480,6 +1647,15 @@ package splicenic_pkg;
   localparam logic [31:0] SERVICE_CONTROL_HAS_DEFAULT_LSB = 32'h00000009;
   localparam logic [31:0] SERVICE_CONTROL_HAS_DEFAULT_WIDTH = 32'h00000001;
   localparam logic [31:0] SERVICE_CONTROL_HAS_DEFAULT_MASK = 32'h00000200;
+  localparam logic [31:0] SERVICE_CONTROL_DEFENCE_LSB = 32'h0000000a;
+  localparam logic [31:0] SERVICE_CONTROL_DEFENCE_WIDTH = 32'h00000002;
+  localparam logic [31:0] SERVICE_CONTROL_DEFENCE_MASK = 32'h00000c00;
+  localparam logic [31:0] SERVICE_CONTROL_DEFENCE_OFF = 32'h00000000;
+  localparam logic [31:0] SERVICE_CONTROL_DEFENCE_AUTO = 32'h00000001;
+  localparam logic [31:0] SERVICE_CONTROL_DEFENCE_ALWAYS = 32'h00000002;
+  localparam logic [31:0] SERVICE_CONTROL_IDLE_SILENT_LSB = 32'h0000000c;
+  localparam logic [31:0] SERVICE_CONTROL_IDLE_SILENT_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVICE_CONTROL_IDLE_SILENT_MASK = 32'h00001000;
   localparam logic [31:0] SERVICE_URL_ROOT = 32'h00000001;
   localparam logic [31:0] SERVICE_DEFAULT = 32'h00000002;
   localparam logic [31:0] SERVICE_DEFAULT_GROUP_LSB = 32'h00000000;
@@ -1505,6 +1681,9 @@ package splicenic_pkg;
   localparam logic [31:0] SERVICE_PROMISE_TIMESTAMPS_LSB = 32'h00000006;
   localparam logic [31:0] SERVICE_PROMISE_TIMESTAMPS_WIDTH = 32'h00000001;
   localparam logic [31:0] SERVICE_PROMISE_TIMESTAMPS_MASK = 32'h00000040;
+  localparam logic [31:0] SERVICE_PROMISE_ECN_LSB = 32'h00000007;
+  localparam logic [31:0] SERVICE_PROMISE_ECN_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVICE_PROMISE_ECN_MASK = 32'h00000080;
   localparam logic [31:0] SERVICE_IDLE = 32'h00000005;
   localparam logic [31:0] SERVICE_WAIT_HEAD = 32'h00000006;
 
@@ -1601,6 +1780,9 @@ package splicenic_pkg;
   localparam logic [31:0] SERVER_PROFILE_KNOWN_LSB = 32'h00000017;
   localparam logic [31:0] SERVER_PROFILE_KNOWN_WIDTH = 32'h00000001;
   localparam logic [31:0] SERVER_PROFILE_KNOWN_MASK = 32'h00800000;
+  localparam logic [31:0] SERVER_PROFILE_ECN_LSB = 32'h00000018;
+  localparam logic [31:0] SERVER_PROFILE_ECN_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVER_PROFILE_ECN_MASK = 32'h01000000;
   localparam logic [31:0] SERVER_ADDRESS = 32'h00000004;
 
   // Format server_state. Counters of a server.
@@ -1676,6 +1858,12 @@ package splicenic_pkg;
   localparam logic [31:0] LIST_ENTRY_HANDLE_GENERATION_WIDTH = 32'h0000000c;
   localparam logic [31:0] LIST_ENTRY_HANDLE_GENERATION_MASK = 32'hfff00000;
 
+  // Format source_bucket. Token bucket of the client addresses that share a hash.
+  localparam logic [31:0] SOURCE_BUCKET_BYTES = 32'h00000008;
+  localparam logic [31:0] SOURCE_BUCKET_WORDS = 32'h00000002;
+  localparam logic [31:0] SOURCE_BUCKET_TICK = 32'h00000000;
+  localparam logic [31:0] SOURCE_BUCKET_SPENT = 32'h00000001;
+
   // Format exception. A frame for the host.
   localparam logic [31:0] EXCEPTION_BYTES = 32'h00000040;
   localparam logic [31:0] EXCEPTION_WORDS = 32'h00000010;
@@ -1735,6 +1923,9 @@ package splicenic_pkg;
   localparam logic [31:0] EXCEPTION_REASON_REASON_NO_SERVER = 32'h0000000c;
   localparam logic [31:0] EXCEPTION_REASON_REASON_HEAD_TOO_LARGE = 32'h0000000d;
   localparam logic [31:0] EXCEPTION_REASON_REASON_UNCLASSIFIED = 32'h0000000e;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_SERVER_FAILED = 32'h0000000f;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_KEY_EXISTS = 32'h00000010;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_TOO_BIG = 32'h00000011;
   localparam logic [31:0] EXCEPTION_REASON_SIDE_LSB = 32'h00000008;
   localparam logic [31:0] EXCEPTION_REASON_SIDE_WIDTH = 32'h00000001;
   localparam logic [31:0] EXCEPTION_REASON_SIDE_MASK = 32'h00000100;
@@ -1774,6 +1965,7 @@ package splicenic_pkg;
   localparam logic [31:0] EVENT_CONTROL_TYPE_OPENED = 32'h00000001;
   localparam logic [31:0] EVENT_CONTROL_TYPE_SPLICED = 32'h00000002;
   localparam logic [31:0] EVENT_CONTROL_TYPE_CLOSED = 32'h00000003;
+  localparam logic [31:0] EVENT_CONTROL_TYPE_PROFILE = 32'h00000004;
   localparam logic [31:0] EVENT_CONTROL_STATUS_LSB = 32'h00000008;
   localparam logic [31:0] EVENT_CONTROL_STATUS_WIDTH = 32'h00000008;
   localparam logic [31:0] EVENT_CONTROL_STATUS_MASK = 32'h0000ff00;
@@ -1957,6 +2149,8 @@ package splicenic_pkg;
   localparam logic [31:0] COMMAND_CONTROL_TYPE_READ = 32'h0000000a;
   localparam logic [31:0] COMMAND_CONTROL_TYPE_WRITE = 32'h0000000b;
   localparam logic [31:0] COMMAND_CONTROL_TYPE_SNAPSHOT = 32'h0000000c;
+  localparam logic [31:0] COMMAND_CONTROL_TYPE_CONNECT = 32'h0000000d;
+  localparam logic [31:0] COMMAND_CONTROL_TYPE_REPLY = 32'h0000000e;
   localparam logic [31:0] COMMAND_CONTROL_STATUS_LSB = 32'h00000008;
   localparam logic [31:0] COMMAND_CONTROL_STATUS_WIDTH = 32'h00000008;
   localparam logic [31:0] COMMAND_CONTROL_STATUS_MASK = 32'h0000ff00;
@@ -2179,5 +2373,12 @@ package splicenic_pkg;
   localparam logic [31:0] MEM_HEAD_LIST_MAX = 32'h00004000;
   localparam logic [31:0] MEM_HEAD_LIST_BANKS = 32'h00000001;
   localparam logic [31:0] MEM_HEAD_LIST_BANK_BYTES = 32'h00010000;
+
+  // Memory source_bucket. Token buckets of the SYN defence, by keyed hash of the client's address.
+  localparam logic [31:0] MEM_SOURCE_BUCKET_OFFSET = 32'h1ec00000;
+  localparam logic [31:0] MEM_SOURCE_BUCKET_COUNT = 32'h00010000;
+  localparam logic [31:0] MEM_SOURCE_BUCKET_MAX = 32'h00040000;
+  localparam logic [31:0] MEM_SOURCE_BUCKET_BANKS = 32'h00000001;
+  localparam logic [31:0] MEM_SOURCE_BUCKET_BANK_BYTES = 32'h00200000;
 
 endpackage

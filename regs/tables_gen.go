@@ -138,7 +138,7 @@ var Blocks = []BlockInfo{
 				{Name: "vccaux", Lsb: 2, Width: 1, Access: W1C, Doc: "Auxiliary voltage too low."},
 			}},
 		}},
-	{Name: "geometry", Type: 0x10, Version: 1, Offset: 0x10000, Stride: 0x1000, Instances: []string{"geometry"}, Digest: 0x475b6091,
+	{Name: "geometry", Type: 0x10, Version: 1, Offset: 0x10000, Stride: 0x1000, Instances: []string{"geometry"}, Digest: 0x7db6dc1f,
 		Doc: "How large this image's memories are and where every loop ends. All of it is a fact of the image.",
 		Registers: []RegisterInfo{
 			{Name: "page_bytes", Offset: 0x0, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Unit: "bytes", Doc: "m: the page of address n starts at L = n × m. A power of two."},
@@ -162,6 +162,7 @@ var Blocks = []BlockInfo{
 			{Name: "local_ports", Offset: 0x48, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Unit: "entries", Doc: "Local ports of the list a server has."},
 			{Name: "ports", Offset: 0x4c, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Doc: "Number of Ethernet ports."},
 			{Name: "vectors", Offset: 0x50, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Doc: "Number of interrupt vectors."},
+			{Name: "source_buckets", Offset: 0x54, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Unit: "entries", Doc: "Token buckets of the SYN defence."},
 			{Name: "max_cam_moves", Offset: 0x80, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Doc: "Entries an insert may move before it is refused."},
 			{Name: "max_option_bytes", Offset: 0x84, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Unit: "bytes", Doc: "TCP option bytes looked at."},
 			{Name: "max_sack_blocks", Offset: 0x88, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Doc: "SACK blocks translated."},
@@ -172,6 +173,8 @@ var Blocks = []BlockInfo{
 			{Name: "max_conditions", Offset: 0x9c, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Doc: "Conditions tested on one candidate."},
 			{Name: "max_compare", Offset: 0xa0, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Doc: "Servers whose counters a group slot may compare."},
 			{Name: "max_held_segments", Offset: 0xa4, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Doc: "Segments of held bytes sent in one go: the initial window."},
+			{Name: "max_answers", Offset: 0xa8, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Unit: "segments", Doc: "Answers to segments out of place that a connection is given between two looks of the timer scan."},
+			{Name: "max_servers_tried", Offset: 0xac, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Unit: "servers", Doc: "Servers that a request is offered to."},
 			{Name: "clock", Offset: 0xc0, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Unit: "hertz", Doc: "Clock the cycle counts stand for."},
 			{Name: "cycles", Offset: 0x100, Count: 16, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Unit: "cycles", Doc: "Cycles a 64-byte packet spends in a block: parser, CAM, page read, PMU, page write, transmit, AMU, URL table (per byte), tables, exception; the rest are zero."},
 		}},
@@ -212,7 +215,7 @@ var Blocks = []BlockInfo{
 			{Name: "rx_size", Offset: 0x200, Count: 6, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Frames received of at most 64, 127, 511, 1023, 1518 and more bytes."},
 			{Name: "tx_size", Offset: 0x240, Count: 6, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Frames transmitted, same classes."},
 		}},
-	{Name: "parser", Type: 0x12, Version: 1, Offset: 0x14000, Stride: 0x1000, Instances: []string{"client", "server"}, Digest: 0x6c41035b,
+	{Name: "parser", Type: 0x12, Version: 1, Offset: 0x14000, Stride: 0x1000, Instances: []string{"client", "server"}, Digest: 0x548ac968,
 		Doc: "Receive parser of a port: checks lengths and checksums, finds offsets, classifies.",
 		Registers: []RegisterInfo{
 			{Name: "class_syn", Offset: 0x100, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "First segments of a connection: SYN without ACK."},
@@ -239,6 +242,7 @@ var Blocks = []BlockInfo{
 			{Name: "exception_vlan", Offset: 0x1a8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "More than one VLAN tag."},
 			{Name: "exception_ttl", Offset: 0x1b0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "TTL or hop limit used up."},
 			{Name: "exception_no_match", Offset: 0x1b8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "TCP that hits neither CAM and opens nothing."},
+			{Name: "exception_too_big", Offset: 0x1c0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Packets larger than the next network takes whole, which may not be fragmented."},
 		}},
 	{Name: "amu", Type: 0x13, Version: 1, Offset: 0x18000, Stride: 0x1000, Instances: []string{"amu"}, Digest: 0x571f1425,
 		Doc: "Address management unit: the address list, the quarantine list, the commands.",
@@ -324,7 +328,7 @@ var Blocks = []BlockInfo{
 			}},
 			{Name: "in_use", Offset: 0x10, Count: 2, Stride: 4, Access: RO, Class: ClassStatus, Max: 0x7fffffff, Doc: "Lookups in progress in a bank."},
 		}},
-	{Name: "pmu", Type: 0x18, Version: 1, Offset: 0x27000, Stride: 0x1000, Instances: []string{"pmu"}, Digest: 0xec22e42e,
+	{Name: "pmu", Type: 0x18, Version: 1, Offset: 0x27000, Stride: 0x1000, Instances: []string{"pmu"}, Digest: 0x0a77bebd,
 		Doc: "Packet mapping unit: seq + a, ack − a, SACK edges, timestamps, windows, addresses, ports, MACs, TTL, checksum.",
 		Registers: []RegisterInfo{
 			{Name: "translated_client", Offset: 0x100, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Frames translated from client to server."},
@@ -335,8 +339,9 @@ var Blocks = []BlockInfo{
 			{Name: "sack_removed", Offset: 0x128, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "options", Doc: "SACK options replaced by NOPs: the other end does not do SACK, or the blocks concern held bytes."},
 			{Name: "window_rounded", Offset: 0x130, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Windows rounded up to one unit of the promised scale."},
 			{Name: "window_clamped", Offset: 0x138, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Windows clamped to 65,535."},
+			{Name: "ecn_cleared", Offset: 0x140, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Packets whose ECN marks were cleared: the other end does not do ECN."},
 		}},
-	{Name: "transmit", Type: 0x19, Version: 1, Offset: 0x28000, Stride: 0x1000, Instances: []string{"client_end", "server_end"}, Digest: 0x630b9468,
+	{Name: "transmit", Type: 0x19, Version: 1, Offset: 0x28000, Stride: 0x1000, Instances: []string{"client_end", "server_end"}, Digest: 0xbc402fcd,
 		Doc: "Transmit ends: the client end acts as the server in the client's handshake, the server end as the client in the server's.",
 		Registers: []RegisterInfo{
 			{Name: "isn_key", Offset: 0x10, Count: 4, Stride: 4, Access: WO, Class: ClassKey, Doc: "Key of the initial sequence numbers and timestamp clocks this end chooses (RFC 6528)."},
@@ -346,11 +351,14 @@ var Blocks = []BlockInfo{
 			{Name: "rst", Offset: 0x118, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "RST segments sent."},
 			{Name: "resent_syn", Offset: 0x120, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "SYN or SYN-ACK segments sent again."},
 			{Name: "resent_held", Offset: 0x128, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments of held bytes sent again."},
+			{Name: "window", Offset: 0x130, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "ACKs that told the client the server's window when the page was armed."},
+			{Name: "reply", Offset: 0x138, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments of an answer of our own sent."},
+			{Name: "resent_reply", Offset: 0x140, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments of an answer of our own sent again."},
 		}},
-	{Name: "connection", Type: 0x1a, Version: 1, Offset: 0x2a000, Stride: 0x1000, Instances: []string{"connection"}, Digest: 0x71d2c4da,
+	{Name: "connection", Type: 0x1a, Version: 1, Offset: 0x2a000, Stride: 0x1000, Instances: []string{"connection"}, Digest: 0x12746a09,
 		Doc: "What became of connections: one counter per transition and per reason of a drop.",
 		Registers: []RegisterInfo{
-			{Name: "opened", Offset: 0x100, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "A SYN took a page."},
+			{Name: "opened", Offset: 0x100, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "A SYN, or the proof that a cookie is, took a page."},
 			{Name: "established", Offset: 0x108, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The client completed its handshake."},
 			{Name: "head_complete", Offset: 0x110, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The whole request head was there."},
 			{Name: "spliced", Offset: 0x118, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Both handshakes done and the page armed."},
@@ -360,17 +368,17 @@ var Blocks = []BlockInfo{
 			{Name: "reset_host", Offset: 0x138, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Ended by a command of the host."},
 			{Name: "expired_syn_rcvd", Offset: 0x140, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Client silent after the SYN-ACK."},
 			{Name: "expired_wait_head", Offset: 0x148, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Request head not complete in time."},
-			{Name: "expired_server_syn", Offset: 0x150, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Server silent for the whole of its time."},
+			{Name: "expired_server_syn", Offset: 0x150, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Server silent for the whole of its time, and no host was there to choose another."},
 			{Name: "expired_idle", Offset: 0x158, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Idle for too long."},
-			{Name: "expired_closing", Offset: 0x160, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Second FIN not acknowledged in time."},
+			{Name: "expired_closing", Offset: 0x160, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Second FIN not acknowledged in time, or an answer of our own."},
 			{Name: "abort_syn_ack", Offset: 0x168, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "SYN-ACK sent again as often as allowed, no answer."},
-			{Name: "abort_server_syn", Offset: 0x170, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "SYN to the server sent again as often as allowed, no answer."},
+			{Name: "abort_server_syn", Offset: 0x170, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "SYN to the server sent again as often as allowed, no answer, and no host was there to choose another."},
 			{Name: "abort_held", Offset: 0x178, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Held bytes sent again as often as allowed, not acknowledged."},
-			{Name: "abort_refused", Offset: 0x180, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The server answered the SYN with RST."},
-			{Name: "abort_profile", Offset: 0x188, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The server's SYN-ACK does not keep what was promised to the client."},
-			{Name: "abort_key_exists", Offset: 0x190, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Another connection has the server-side key."},
+			{Name: "abort_refused", Offset: 0x180, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The server answered the SYN with RST, and no host was there to choose another."},
+			{Name: "abort_profile", Offset: 0x188, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The server's SYN-ACK does not keep what was promised to the client, and no host was there to choose another."},
+			{Name: "abort_key_exists", Offset: 0x190, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Another connection has the server-side key, and no host was there to find another way."},
 			{Name: "abort_client_gone", Offset: 0x198, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Client sent FIN or RST before the splice."},
-			{Name: "abort_no_server", Offset: 0x1a0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The request led to no server: no rule and no default, an empty group, or every server of it closed or behind an unresolved next hop."},
+			{Name: "abort_no_server", Offset: 0x1a0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The request led to no server: no rule and no default, an empty group, every server of it closed or behind an unresolved next hop, or those it was offered to failed."},
 			{Name: "drop_bad_ack", Offset: 0x1a8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Acknowledges what was never sent; answered with RST or ACK as the state says."},
 			{Name: "drop_duplicate", Offset: 0x1b0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Bytes that were held already; answered with an ACK."},
 			{Name: "drop_out_of_order", Offset: 0x1b8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Bytes beyond a gap before the splice; answered with an ACK."},
@@ -385,8 +393,16 @@ var Blocks = []BlockInfo{
 			{Name: "drop_output_full", Offset: 0x200, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Frames beyond what one batch may emit."},
 			{Name: "drop_held_ack", Offset: 0x208, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Server acknowledgements below the held boundary: they drive our timer only."},
 			{Name: "drop_syn_ack", Offset: 0x210, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "SYN-ACKs of the server that repeat; answered with an ACK."},
+			{Name: "drop_storm", Offset: 0x218, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments out of place beyond the answers a connection is given between two looks of the scan."},
+			{Name: "server_again", Offset: 0x220, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The host chose another server: the one before refused, was silent or keeps less than was promised."},
+			{Name: "server_stale", Offset: 0x228, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "A server answered our SYN as part of an older connection; it got a RST and the SYN again."},
+			{Name: "server_profile", Offset: 0x230, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "A SYN-ACK kept less than the server's profile says, and could not be translated."},
+			{Name: "server_learned", Offset: 0x238, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "A SYN-ACK differed from the server's profile."},
+			{Name: "key_recycled", Offset: 0x240, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "A server-side key was taken from a connection in CLOSING or QUARANTINE."},
+			{Name: "key_moved", Offset: 0x248, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "A source port of ours stands in for the client's: its server-side key was taken."},
+			{Name: "replied", Offset: 0x250, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The card answered in the server's place."},
 		}},
-	{Name: "timer", Type: 0x1b, Version: 1, Offset: 0x2c000, Stride: 0x1000, Instances: []string{"timer"}, Digest: 0x1bac2abd,
+	{Name: "timer", Type: 0x1b, Version: 1, Offset: 0x2c000, Stride: 0x1000, Instances: []string{"timer"}, Digest: 0x82e9334d,
 		Doc: "Timer scan: one sweep over all pages per interval, spread evenly. Time comes from here only; one tick is a millisecond.",
 		Registers: []RegisterInfo{
 			{Name: "now", Offset: 0x0, Count: 1, Stride: 8, Access: RO, Class: ClassPointer, Wide: true, Unit: "microseconds", Doc: "Time since reset as of the last step."},
@@ -402,7 +418,7 @@ var Blocks = []BlockInfo{
 			{Name: "wait_head", Offset: 0x24, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x7530, Unit: "ticks", Doc: "Time-out of WAIT_HEAD, from the handshake.", Fields: []FieldInfo{
 				{Name: "ticks", Lsb: 0, Width: 28, Access: RW, Reset: 0x7530, Doc: "Milliseconds."},
 			}},
-			{Name: "server_syn", Offset: 0x28, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x2710, Unit: "ticks", Doc: "Time-out of SERVER_SYN.", Fields: []FieldInfo{
+			{Name: "server_syn", Offset: 0x28, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x2710, Unit: "ticks", Doc: "Time-out of SERVER_SYN over all servers that a request is offered to: the first has half of it, each other a quarter.", Fields: []FieldInfo{
 				{Name: "ticks", Lsb: 0, Width: 28, Access: RW, Reset: 0x2710, Doc: "Milliseconds."},
 			}},
 			{Name: "idle", Offset: 0x2c, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x718680, Unit: "ticks", Doc: "Time-out of SPLICED without traffic.", Fields: []FieldInfo{
@@ -414,17 +430,70 @@ var Blocks = []BlockInfo{
 			{Name: "quarantine", Offset: 0x34, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x3e8, Unit: "ticks", Doc: "Time of QUARANTINE.", Fields: []FieldInfo{
 				{Name: "ticks", Lsb: 0, Width: 28, Access: RW, Reset: 0x3e8, Doc: "Milliseconds."},
 			}},
-			{Name: "retransmit", Offset: 0x38, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x3e8, Unit: "ticks", Doc: "Time after which what this card sent itself is sent again.", Fields: []FieldInfo{
+			{Name: "retransmit", Offset: 0x38, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x3e8, Unit: "ticks", Doc: "Time after which what this card sent itself is sent again, where no round trip was measured (RFC 6298, 2.1).", Fields: []FieldInfo{
 				{Name: "ticks", Lsb: 0, Width: 28, Access: RW, Reset: 0x3e8, Doc: "Milliseconds."},
 			}},
-			{Name: "retransmit_limit", Offset: 0x3c, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x3, Doc: "How often it is sent again before the connection is aborted.", Fields: []FieldInfo{
-				{Name: "times", Lsb: 0, Width: 4, Access: RW, Reset: 0x3, Doc: "Number of times."},
+			{Name: "retransmit_limit", Offset: 0x3c, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x8, Doc: "How often it is sent again before the connection is aborted; each time after twice the time. A time-out of the state may end it earlier.", Fields: []FieldInfo{
+				{Name: "times", Lsb: 0, Width: 4, Access: RW, Reset: 0x8, Doc: "Number of times."},
+			}},
+			{Name: "retransmit_min", Offset: 0x40, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0xc8, Unit: "ticks", Doc: "Least time-out where the round trip was measured (RFC 6298, 2.4).", Fields: []FieldInfo{
+				{Name: "ticks", Lsb: 0, Width: 28, Access: RW, Reset: 0xc8, Doc: "Milliseconds."},
+			}},
+			{Name: "retransmit_max", Offset: 0x44, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0xea60, Unit: "ticks", Doc: "Bound of the time-out that doubles at each retransmission (RFC 6298, 5.5).", Fields: []FieldInfo{
+				{Name: "ticks", Lsb: 0, Width: 28, Access: RW, Reset: 0xea60, Doc: "Milliseconds."},
 			}},
 			{Name: "sweeps", Offset: 0x100, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Sweeps completed."},
 			{Name: "looked_at", Offset: 0x108, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "pages", Doc: "Pages looked at."},
 			{Name: "expired", Offset: 0x110, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "pages", Doc: "Deadlines that had passed."},
 		}},
-	{Name: "hostif", Type: 0x1c, Version: 1, Offset: 0x30000, Stride: 0x1000, Instances: []string{"hostif"}, Digest: 0xd7874aa5,
+	{Name: "defence", Type: 0x1e, Version: 1, Offset: 0x2e000, Stride: 0x1000, Instances: []string{"defence"}, Digest: 0x48278d97,
+		Doc: "SYN defence: the stateless stage in front of the AMU, which answers SYNs with cookies and takes a page only for who has proved himself.",
+		Registers: []RegisterInfo{
+			{Name: "status", Offset: 0x0, Count: 1, Stride: 4, Access: RO, Class: ClassStatus, Doc: "State of the stage.", Fields: []FieldInfo{
+				{Name: "active", Lsb: 0, Width: 1, Access: RO, Doc: "Services with defence auto are answered with cookies."},
+				{Name: "sent", Lsb: 1, Width: 1, Access: RO, Doc: "A cookie was sent; last_sent is valid."},
+			}},
+			{Name: "pages_on", Offset: 0x8, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Unit: "pages", Doc: "With fewer free pages than this the stage becomes active; zero: pages do not count.", Fields: []FieldInfo{
+				{Name: "count", Lsb: 0, Width: 28, Access: RW, Doc: "Number."},
+			}},
+			{Name: "pages_off", Offset: 0xc, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Unit: "pages", Doc: "With fewer free pages than this it stays so.", Fields: []FieldInfo{
+				{Name: "count", Lsb: 0, Width: 28, Access: RW, Doc: "Number."},
+			}},
+			{Name: "rate_on", Offset: 0x10, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x4e20, Unit: "segments per second", Doc: "With more SYNs in a second than this the stage becomes active; zero: SYNs do not count.", Fields: []FieldInfo{
+				{Name: "count", Lsb: 0, Width: 28, Access: RW, Reset: 0x4e20, Doc: "Number."},
+			}},
+			{Name: "rate_off", Offset: 0x14, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x2710, Unit: "segments per second", Doc: "With more SYNs in a second than this it stays so.", Fields: []FieldInfo{
+				{Name: "count", Lsb: 0, Width: 28, Access: RW, Reset: 0x2710, Doc: "Number."},
+			}},
+			{Name: "calm", Offset: 0x18, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x1388, Unit: "ticks", Doc: "How long both must be below before it ends.", Fields: []FieldInfo{
+				{Name: "ticks", Lsb: 0, Width: 28, Access: RW, Reset: 0x1388, Doc: "Milliseconds."},
+			}},
+			{Name: "period", Offset: 0x1c, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0xfa00, Unit: "ticks", Doc: "Life of a secret; a cookie is valid in its own period and the next.", Fields: []FieldInfo{
+				{Name: "ticks", Lsb: 0, Width: 28, Access: RW, Reset: 0xfa00, Doc: "Milliseconds."},
+			}},
+			{Name: "source_rate", Offset: 0x20, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Unit: "segments per second", Doc: "SYNs a source address may send; zero: no limit.", Fields: []FieldInfo{
+				{Name: "count", Lsb: 0, Width: 28, Access: RW, Doc: "Number."},
+			}},
+			{Name: "source_burst", Offset: 0x24, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x64, Unit: "segments", Doc: "SYNs it may send at once.", Fields: []FieldInfo{
+				{Name: "count", Lsb: 0, Width: 28, Access: RW, Reset: 0x64, Doc: "Number."},
+			}},
+			{Name: "epoch", Offset: 0x30, Count: 1, Stride: 4, Access: RO, Class: ClassPointer, Doc: "Number of the secret in force."},
+			{Name: "epoch_begin", Offset: 0x34, Count: 1, Stride: 4, Access: RO, Class: ClassPointer, Unit: "ticks", Doc: "Tick at which it came into force."},
+			{Name: "last_sent", Offset: 0x38, Count: 1, Stride: 4, Access: RO, Class: ClassPointer, Unit: "ticks", Doc: "Tick of the last cookie."},
+			{Name: "calm_since", Offset: 0x3c, Count: 1, Stride: 4, Access: RO, Class: ClassPointer, Unit: "ticks", Doc: "While active: last tick at which there was pressure enough to stay so."},
+			{Name: "window_begin", Offset: 0x40, Count: 1, Stride: 4, Access: RO, Class: ClassPointer, Unit: "ticks", Doc: "Begin of the second in which SYNs are counted."},
+			{Name: "window_syns", Offset: 0x44, Count: 1, Stride: 4, Access: RO, Class: ClassStatus, Max: 0x7fffffff, Unit: "segments", Doc: "SYNs in it so far."},
+			{Name: "rate", Offset: 0x48, Count: 1, Stride: 4, Access: RO, Class: ClassStatus, Max: 0x7fffffff, Unit: "segments per second", Doc: "SYNs in the second before."},
+			{Name: "key", Offset: 0x50, Count: 4, Stride: 4, Access: WO, Class: ClassKey, Doc: "Key of this stage: the secret of an epoch is a one-way function of it and of the epoch's number. A store makes every cookie invalid."},
+			{Name: "cookie_sent", Offset: 0x100, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "SYNs answered with a cookie."},
+			{Name: "cookie_valid", Offset: 0x108, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Cookies that came back and took a page."},
+			{Name: "cookie_bad", Offset: 0x110, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments for a listener, without a page, whose acknowledgement is no cookie of ours; dropped while cookies are in force."},
+			{Name: "cookie_no_page", Offset: 0x118, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Valid cookies for which there was no page or no CAM place, or that came while no connections are accepted; answered with RST."},
+			{Name: "source_limited", Offset: 0x120, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "SYNs beyond their source's rate."},
+			{Name: "switched_on", Offset: 0x128, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Times the stage became active."},
+			{Name: "switched_off", Offset: 0x130, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Times it ended."},
+		}},
+	{Name: "hostif", Type: 0x1c, Version: 1, Offset: 0x30000, Stride: 0x1000, Instances: []string{"hostif"}, Digest: 0xe37de2c0,
 		Doc: "Host interface: interrupt causes and DMA errors.",
 		Registers: []RegisterInfo{
 			{Name: "control", Offset: 0x0, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Doc: "Operation of the interface.", Fields: []FieldInfo{
@@ -439,6 +508,7 @@ var Blocks = []BlockInfo{
 				{Name: "pages_low", Lsb: 2, Width: 1, Access: W1C, Doc: "Free pages fell below the watermark."},
 				{Name: "dma", Lsb: 3, Width: 1, Access: W1C, Doc: "A DMA access failed."},
 				{Name: "sensor", Lsb: 4, Width: 1, Access: W1C, Doc: "A sensor alarm was set."},
+				{Name: "defence", Lsb: 5, Width: 1, Access: W1C, Doc: "The SYN defence switched on or off."},
 			}},
 			{Name: "dma_errors", Offset: 0x100, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "DMA accesses that the host's memory map refused."},
 			{Name: "interrupts", Offset: 0x108, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Interrupts raised."},
@@ -485,7 +555,8 @@ var Formats = []FormatInfo{
 			{Name: "waiting_host", Lsb: 11, Width: 1, Access: RW, Doc: "The host decides about this connection."},
 			{Name: "head", Lsb: 12, Width: 1, Access: RW, Doc: "A head buffer is taken."},
 			{Name: "server_port", Lsb: 13, Width: 1, Access: RW, Doc: "Port the server is behind."},
-			{Name: "host_reason", Lsb: 14, Width: 4, Access: RW, Doc: "Why the host decides: exception.reason."},
+			{Name: "host_reason", Lsb: 14, Width: 5, Access: RW, Doc: "Why the host decides: exception.reason."},
+			{Name: "reply", Lsb: 19, Width: 1, Access: RW, Doc: "The card itself is the server: the head buffer holds its answer."},
 			{Name: "generation", Lsb: 20, Width: 12, Access: RW, Doc: "Counts the uses of the page."},
 		}},
 		{Name: "ports", Index: 1, Count: 1, Doc: "Ports the client knows.", Fields: []FieldInfo{
@@ -499,6 +570,7 @@ var Formats = []FormatInfo{
 		{Name: "client_link", Index: 3, Count: 1, Doc: "Client leg: link and options.", Fields: []FieldInfo{
 			{Name: "vlan", Lsb: 0, Width: 12, Access: RW, Doc: "VLAN id."},
 			{Name: "tagged", Lsb: 12, Width: 1, Access: RW, Doc: "Frames carry a tag."},
+			{Name: "answers", Lsb: 13, Width: 3, Access: RW, Doc: "Answers sent to segments that are out of place since the last scan."},
 			{Name: "fin_client", Lsb: 16, Width: 1, Access: RW, Doc: "FIN from the client seen."},
 			{Name: "fin_server", Lsb: 17, Width: 1, Access: RW, Doc: "FIN from the server seen."},
 			{Name: "fin_client_acked", Lsb: 18, Width: 1, Access: RW, Doc: "The server acknowledged it."},
@@ -506,7 +578,10 @@ var Formats = []FormatInfo{
 			{Name: "sack", Lsb: 20, Width: 1, Access: RW, Doc: "SACK promised to the client."},
 			{Name: "timestamps", Lsb: 21, Width: 1, Access: RW, Doc: "Timestamps promised to the client."},
 			{Name: "wscale", Lsb: 22, Width: 1, Access: RW, Doc: "Window scale promised to the client."},
+			{Name: "ecn", Lsb: 23, Width: 1, Access: RW, Doc: "ECN promised to the client."},
 			{Name: "client_wscale", Lsb: 24, Width: 4, Access: RW, Doc: "Shift of the client's window fields."},
+			{Name: "cookie", Lsb: 28, Width: 1, Access: RW, Doc: "The client proved itself with a cookie: its SYN is known as far as the cookie kept it."},
+			{Name: "congestion", Lsb: 29, Width: 1, Access: RW, Doc: "A CE mark came before the splice: our ACKs tell the client until it says that it knows."},
 		}},
 		{Name: "client_mac_lo", Index: 4, Count: 1, Doc: "MAC address the client's SYN came from: replies go back the same way."},
 		{Name: "client_mac_hi", Index: 5, Count: 1, Doc: "Upper bits.", Fields: []FieldInfo{
@@ -543,6 +618,7 @@ var Formats = []FormatInfo{
 			{Name: "timestamps", Lsb: 11, Width: 1, Access: RW, Doc: "Both ends send timestamps."},
 			{Name: "armed", Lsb: 12, Width: 1, Access: RW, Doc: "Packets are translated."},
 			{Name: "checksum_ready", Lsb: 13, Width: 1, Access: RW, Doc: "The differences are valid."},
+			{Name: "ecn", Lsb: 14, Width: 1, Access: RW, Doc: "Both ends do ECN."},
 			{Name: "server_wscale", Lsb: 16, Width: 4, Access: RW, Doc: "Shift the server announced."},
 			{Name: "vlan", Lsb: 20, Width: 12, Access: RW, Doc: "VLAN id of the server-side key; zero: untagged."},
 		}},
@@ -552,9 +628,9 @@ var Formats = []FormatInfo{
 		{Name: "a_ack_server", Index: 27, Count: 1, Doc: "Highest acknowledgement from the server, in the client's numbers."},
 		{Name: "a_server_isn", Index: 28, Count: 1, Doc: "a1: the server's initial sequence number."},
 		{Name: "a_isn", Index: 29, Count: 1, Doc: "Our initial sequence number toward the server."},
-		{Name: "a_rto", Index: 30, Count: 1, Unit: "ticks", Doc: "Retransmission state of held bytes.", Fields: []FieldInfo{
+		{Name: "a_rto", Index: 30, Count: 1, Unit: "ticks", Doc: "Retransmission of what the card sent itself.", Fields: []FieldInfo{
 			{Name: "interval", Lsb: 0, Width: 16, Access: RW, Doc: "Time-out in force."},
-			{Name: "sent", Lsb: 16, Width: 16, Access: RW, Doc: "Bytes of the head buffer sent so far."},
+			{Name: "sent", Lsb: 16, Width: 16, Access: RW, Doc: "Bytes of the head buffer sent so far; in SERVER_SYN, answers of the server that belong to an older connection."},
 		}},
 		{Name: "a_window", Index: 31, Count: 1, Unit: "bytes", Doc: "Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes.", Fields: []FieldInfo{
 			{Name: "client", Lsb: 0, Width: 16, Access: RW, Doc: "From the client."},
@@ -583,6 +659,7 @@ var Formats = []FormatInfo{
 			{Name: "timestamps", Lsb: 11, Width: 1, Access: RW, Doc: "Both ends send timestamps."},
 			{Name: "armed", Lsb: 12, Width: 1, Access: RW, Doc: "Packets are translated."},
 			{Name: "checksum_ready", Lsb: 13, Width: 1, Access: RW, Doc: "The differences are valid."},
+			{Name: "ecn", Lsb: 14, Width: 1, Access: RW, Doc: "Both ends do ECN."},
 			{Name: "server_wscale", Lsb: 16, Width: 4, Access: RW, Doc: "Shift the server announced."},
 			{Name: "vlan", Lsb: 20, Width: 12, Access: RW, Doc: "VLAN id of the server-side key; zero: untagged."},
 		}},
@@ -592,9 +669,9 @@ var Formats = []FormatInfo{
 		{Name: "b_ack_server", Index: 43, Count: 1, Doc: "Highest acknowledgement from the server, in the client's numbers."},
 		{Name: "b_server_isn", Index: 44, Count: 1, Doc: "a1: the server's initial sequence number."},
 		{Name: "b_isn", Index: 45, Count: 1, Doc: "Our initial sequence number toward the server."},
-		{Name: "b_rto", Index: 46, Count: 1, Unit: "ticks", Doc: "Retransmission state of held bytes.", Fields: []FieldInfo{
+		{Name: "b_rto", Index: 46, Count: 1, Unit: "ticks", Doc: "Retransmission of what the card sent itself.", Fields: []FieldInfo{
 			{Name: "interval", Lsb: 0, Width: 16, Access: RW, Doc: "Time-out in force."},
-			{Name: "sent", Lsb: 16, Width: 16, Access: RW, Doc: "Bytes of the head buffer sent so far."},
+			{Name: "sent", Lsb: 16, Width: 16, Access: RW, Doc: "Bytes of the head buffer sent so far; in SERVER_SYN, answers of the server that belong to an older connection."},
 		}},
 		{Name: "b_window", Index: 47, Count: 1, Unit: "bytes", Doc: "Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes.", Fields: []FieldInfo{
 			{Name: "client", Lsb: 0, Width: 16, Access: RW, Doc: "From the client."},
@@ -626,11 +703,13 @@ var Formats = []FormatInfo{
 			{Name: "wscale_offered", Lsb: 8, Width: 1, Access: RW, Doc: "Window scale offered."},
 			{Name: "sack_offered", Lsb: 9, Width: 1, Access: RW, Doc: "SACK offered."},
 			{Name: "timestamps_offered", Lsb: 10, Width: 1, Access: RW, Doc: "Timestamps offered."},
+			{Name: "ecn_offered", Lsb: 11, Width: 1, Access: RW, Doc: "ECN offered."},
 			{Name: "retries", Lsb: 12, Width: 4, Access: RW, Doc: "Times the pending segment was sent again."},
 			{Name: "head_scan", Lsb: 16, Width: 14, Access: RW, Doc: "Bytes of the head already searched for its end."},
+			{Name: "tries", Lsb: 30, Width: 2, Access: RW, Doc: "Servers tried in vain."},
 		}},
-		{Name: "client_timestamp", Index: 60, Count: 1, Doc: "Latest TSval of the client before the splice."},
-		{Name: "timestamp_base", Index: 61, Count: 1, Doc: "Our TSval toward the client at tick zero."},
+		{Name: "client_timestamp", Index: 60, Count: 1, Doc: "Latest TSval of the client before the splice and while bytes are held."},
+		{Name: "timestamp_base", Index: 61, Count: 1, Doc: "Our TSval toward the client, that of the SYN-ACK up to the splice: an echo of it then is one of the server's SYN-ACK. From the splice on the latest that the client was sent while bytes are held."},
 		{Name: "opened", Index: 62, Count: 1, Unit: "ticks", Doc: "Tick of the present state's begin; in CLOSING that of SPLICED."},
 		{Name: "bytes_high", Index: 63, Count: 1, Unit: "bytes", Doc: "Payload counters, bits 32–47.", Fields: []FieldInfo{
 			{Name: "client", Lsb: 0, Width: 16, Access: RW, Doc: "From the client."},
@@ -717,6 +796,8 @@ var Formats = []FormatInfo{
 			{Name: "protocol", Lsb: 4, Width: 3, Access: RW, Doc: "How the request is read.", Values: []ValueInfo{{0, "http"}, {1, "tls"}, {2, "tcp"}, {3, "udp"}}},
 			{Name: "isn", Lsb: 8, Width: 1, Access: RW, Doc: "How a0 is chosen.", Values: []ValueInfo{{0, "keyed"}, {1, "address"}}},
 			{Name: "has_default", Lsb: 9, Width: 1, Access: RW, Doc: "default_group is valid."},
+			{Name: "defence", Lsb: 10, Width: 2, Access: RW, Doc: "SYN defence: never, under pressure, or always.", Values: []ValueInfo{{0, "off"}, {1, "auto"}, {2, "always"}}},
+			{Name: "idle_silent", Lsb: 12, Width: 1, Access: RW, Doc: "The idle time-out sends no RST."},
 		}},
 		{Name: "url_root", Index: 1, Count: 1, Doc: "Node index of the root of the host automaton."},
 		{Name: "default", Index: 2, Count: 1, Doc: "Where a request goes that no rule takes.", Fields: []FieldInfo{
@@ -731,6 +812,7 @@ var Formats = []FormatInfo{
 			{Name: "wscale_on", Lsb: 4, Width: 1, Access: RW, Doc: "Window scale is promised."},
 			{Name: "sack", Lsb: 5, Width: 1, Access: RW, Doc: "SACK is promised."},
 			{Name: "timestamps", Lsb: 6, Width: 1, Access: RW, Doc: "Timestamps are promised."},
+			{Name: "ecn", Lsb: 7, Width: 1, Access: RW, Doc: "ECN is promised."},
 		}},
 		{Name: "idle", Index: 5, Count: 1, Unit: "ticks", Doc: "Idle time-out; zero: the timer's register."},
 		{Name: "wait_head", Index: 6, Count: 1, Unit: "ticks", Doc: "Time-out of WAIT_HEAD; zero: the timer's register."},
@@ -774,6 +856,7 @@ var Formats = []FormatInfo{
 			{Name: "sack", Lsb: 21, Width: 1, Access: RW, Doc: "SACK."},
 			{Name: "timestamps", Lsb: 22, Width: 1, Access: RW, Doc: "Timestamps."},
 			{Name: "known", Lsb: 23, Width: 1, Access: RW, Doc: "The profile is known."},
+			{Name: "ecn", Lsb: 24, Width: 1, Access: RW, Doc: "ECN."},
 		}},
 		{Name: "reserved", Index: 3, Count: 1, Doc: "Zero."},
 		{Name: "address", Index: 4, Count: 4, Doc: "Address."},
@@ -820,6 +903,10 @@ var Formats = []FormatInfo{
 			{Name: "generation", Lsb: 20, Width: 12, Access: RW, Doc: "Generation of the page."},
 		}},
 	}},
+	{Name: "source_bucket", Bytes: 8, Doc: "Token bucket of the client addresses that share a hash.", Words: []WordInfo{
+		{Name: "tick", Index: 0, Count: 1, Unit: "ticks", Doc: "When it was last looked at."},
+		{Name: "spent", Index: 1, Count: 1, Doc: "SYNs let through and not made up for by then, in thousandths."},
+	}},
 	{Name: "exception", Bytes: 64, Doc: "A frame for the host.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Written last by a producing card.", Fields: []FieldInfo{
 			{Name: "phase", Lsb: 0, Width: 1, Access: RW, Doc: "Toggles with every turn of the ring, first one."},
@@ -837,7 +924,7 @@ var Formats = []FormatInfo{
 		{Name: "iova_hi", Index: 5, Count: 1, Doc: "High word."},
 		{Name: "tick", Index: 6, Count: 1, Unit: "ticks", Doc: "When it was written."},
 		{Name: "reason", Index: 7, Count: 1, Doc: "Why the host sees it.", Fields: []FieldInfo{
-			{Name: "reason", Lsb: 0, Width: 8, Access: RW, Doc: "Reason.", Values: []ValueInfo{{0, "none"}, {1, "not_ip"}, {2, "icmp"}, {3, "fragment"}, {4, "option"}, {5, "protocol"}, {6, "vlan"}, {7, "ttl"}, {8, "no_match"}, {9, "next_hop"}, {10, "bad_request"}, {11, "no_rule"}, {12, "no_server"}, {13, "head_too_large"}, {14, "unclassified"}}},
+			{Name: "reason", Lsb: 0, Width: 8, Access: RW, Doc: "Reason.", Values: []ValueInfo{{0, "none"}, {1, "not_ip"}, {2, "icmp"}, {3, "fragment"}, {4, "option"}, {5, "protocol"}, {6, "vlan"}, {7, "ttl"}, {8, "no_match"}, {9, "next_hop"}, {10, "bad_request"}, {11, "no_rule"}, {12, "no_server"}, {13, "head_too_large"}, {14, "unclassified"}, {15, "server_failed"}, {16, "key_exists"}, {17, "too_big"}}},
 			{Name: "side", Lsb: 8, Width: 1, Access: RW, Doc: "Zero: client side, one: server side."},
 			{Name: "state", Lsb: 12, Width: 3, Access: RW, Doc: "State of the page.", Values: []ValueInfo{{0, "free"}, {1, "syn_rcvd"}, {2, "wait_head"}, {3, "server_syn"}, {4, "spliced"}, {5, "closing"}, {6, "quarantine"}, {7, "stateless"}}},
 			{Name: "miss_vip", Lsb: 16, Width: 1, Access: RW, Doc: "The destination is a VIP."},
@@ -851,7 +938,7 @@ var Formats = []FormatInfo{
 	{Name: "event", Bytes: 64, Doc: "Something happened to a connection.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Written last by a producing card.", Fields: []FieldInfo{
 			{Name: "phase", Lsb: 0, Width: 1, Access: RW, Doc: "Toggles with every turn of the ring, first one."},
-			{Name: "type", Lsb: 1, Width: 7, Access: RW, Doc: "Kind of event.", Values: []ValueInfo{{0, "none"}, {1, "opened"}, {2, "spliced"}, {3, "closed"}}},
+			{Name: "type", Lsb: 1, Width: 7, Access: RW, Doc: "Kind of event.", Values: []ValueInfo{{0, "none"}, {1, "opened"}, {2, "spliced"}, {3, "closed"}, {4, "profile"}}},
 			{Name: "status", Lsb: 8, Width: 8, Access: RW, Doc: "Completion: how the command ended.", Values: []ValueInfo{{0, "ok"}, {1, "argument"}, {2, "not_supported"}, {3, "stale_handle"}, {4, "no_page"}, {5, "key_exists"}, {6, "no_place"}, {7, "not_found"}, {8, "state"}, {9, "dma"}}},
 			{Name: "port", Lsb: 16, Width: 1, Access: RW, Doc: "Port number."},
 		}},
@@ -880,7 +967,7 @@ var Formats = []FormatInfo{
 			{Name: "client", Lsb: 0, Width: 16, Access: RW, Doc: "From the client."},
 			{Name: "server", Lsb: 16, Width: 16, Access: RW, Doc: "From the server."},
 		}},
-		{Name: "delta", Index: 15, Count: 1, Doc: "a = a0 − a1."},
+		{Name: "delta", Index: 15, Count: 1, Doc: "a = a0 − a1. In a profile event, raised where a SYN-ACK differs from what server.profile says: what it keeps, laid out as that word."},
 	}},
 	{Name: "completion", Bytes: 64, Doc: "Answer to a command. The sequence word repeats the command's.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Written last by a producing card.", Fields: []FieldInfo{
@@ -925,7 +1012,7 @@ var Formats = []FormatInfo{
 	{Name: "command", Bytes: 64, Doc: "A command for the address management unit. Key arguments are laid out as in cam_word.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Written last by a producing card.", Fields: []FieldInfo{
 			{Name: "phase", Lsb: 0, Width: 1, Access: RW, Doc: "Toggles with every turn of the ring, first one."},
-			{Name: "type", Lsb: 1, Width: 7, Access: RW, Doc: "Verb.", Values: []ValueInfo{{0, "none"}, {1, "allocate"}, {2, "arm_and_send"}, {3, "reset"}, {4, "free"}, {5, "cam_insert"}, {6, "cam_erase"}, {7, "cam_lookup"}, {8, "clear"}, {9, "fill"}, {10, "read"}, {11, "write"}, {12, "snapshot"}}},
+			{Name: "type", Lsb: 1, Width: 7, Access: RW, Doc: "Verb.", Values: []ValueInfo{{0, "none"}, {1, "allocate"}, {2, "arm_and_send"}, {3, "reset"}, {4, "free"}, {5, "cam_insert"}, {6, "cam_erase"}, {7, "cam_lookup"}, {8, "clear"}, {9, "fill"}, {10, "read"}, {11, "write"}, {12, "snapshot"}, {13, "connect"}, {14, "reply"}}},
 			{Name: "status", Lsb: 8, Width: 8, Access: RW, Doc: "Completion: how the command ended.", Values: []ValueInfo{{0, "ok"}, {1, "argument"}, {2, "not_supported"}, {3, "stale_handle"}, {4, "no_page"}, {5, "key_exists"}, {6, "no_place"}, {7, "not_found"}, {8, "state"}, {9, "dma"}}},
 			{Name: "port", Lsb: 16, Width: 1, Access: RW, Doc: "Port number."},
 		}},
@@ -954,11 +1041,11 @@ var Formats = []FormatInfo{
 			{Name: "protocol", Lsb: 8, Width: 8, Access: RW, Doc: "IP protocol."},
 			{Name: "vlan", Lsb: 16, Width: 12, Access: RW, Doc: "VLAN id."},
 		}},
-		{Name: "key_ports", Index: 12, Count: 1, Doc: "CAM verbs: ports.", Fields: []FieldInfo{
+		{Name: "key_ports", Index: 12, Count: 1, Doc: "CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's.", Fields: []FieldInfo{
 			{Name: "port", Lsb: 0, Width: 16, Access: RW, Doc: "Client or local port."},
 			{Name: "destination", Lsb: 16, Width: 16, Access: RW, Doc: "Port of the VIP."},
 		}},
-		{Name: "key_index", Index: 13, Count: 1, Doc: "CAM verbs: VIP or server index.", Fields: []FieldInfo{
+		{Name: "key_index", Index: 13, Count: 1, Doc: "CAM verbs: VIP or server index. connect: server index.", Fields: []FieldInfo{
 			{Name: "index", Lsb: 0, Width: 16, Access: RW, Doc: "Index."},
 		}},
 		{Name: "reserved", Index: 14, Count: 2, Doc: "Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value."},

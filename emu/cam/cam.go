@@ -138,6 +138,12 @@ func (c *CAM) Touch(h uint64) uint32 {
 	return w[0] | w[2*wordLen]
 }
 
+// TouchOther is Touch for the second bucket, of a key that is likely in neither.
+func (c *CAM) TouchOther(h uint64) uint32 {
+	w := c.bucket(c.other(h))
+	return w[0] | w[2*wordLen]
+}
+
 // Lookup finds a key by its hash.
 func (c *CAM) Lookup(k *Key, h uint64) (handle uint32, legB, ok bool) {
 	w := c.bucket(c.first(h))

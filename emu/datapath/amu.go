@@ -110,8 +110,7 @@ func (c *Core) free(n uint32, w *page) {
 // leave takes a page out of the live connections.
 func (c *Core) leave(w *page) {
 	c.r.Set(regs.AmuLive, c.r.Get(regs.AmuLive)-1)
-	switch State(regs.PageControlState(w[regs.PageControl])) {
-	case ServerSyn, Spliced, Closing:
+	if c.hasServer(w) {
 		c.serverActive(w, -1)
 	}
 }
@@ -193,7 +192,7 @@ func (c *Core) keyControl(w *page, vlan uint32) uint32 {
 func (c *Core) hasServer(w *page) bool {
 	switch State(regs.PageControlState(w[regs.PageControl])) {
 	case ServerSyn, Spliced, Closing, Quarantine:
-		return true
+		return !replies(w)
 	}
 	return false
 }

@@ -182,7 +182,7 @@ func TestBatchLikeAlone(t *testing.T) {
 				t.Logf("seed %d: %s stayed zero", seed, c.Name())
 			}
 		}
-		if got := x.batched.r.Get64(regs.ConnectionSpliced); got < 50 {
+		if got := x.batched.r.Get64(regs.ConnectionSpliced); got < 30 { // a server that fails leaves its connection to a host that is not there
 			t.Errorf("seed %d: %d connections spliced: the frames do not go where they should", seed, got)
 		}
 	}

@@ -97,7 +97,7 @@ func (b *bench) plant(w world, port uint16, cisn, isn uint32) {
 	}
 	c.serverUse(p, 1)
 	c.serverActive(p, 1)
-	c.splice(n, p, b.out)
+	c.splice(n, p, 1000, b.out)
 	b.out.Reset()
 }
 

@@ -94,18 +94,27 @@ func TestCaseA01(t *testing.T) {
 		check("our SYN", syn)
 		checkOptions(t, "our SYN", syn, 7, 7, 0)
 	}
-	b, c := caseBench(t, caseWorld4, full)
-	for kind := range 256 {
-		if known[layers.TCPOptionKind(kind)] || kind == 0 {
-			continue
+	for _, w := range []world{caseWorld4, caseWorld6} {
+		b, c := caseBench(t, w, full)
+		for kind := range 256 {
+			if known[layers.TCPOptionKind(kind)] || kind == 0 {
+				continue
+			}
+			c.port++
+			sa := one(t, b.push(0, c.withOptions(flagSYN, []byte{byte(kind), 6, 1, 2, 3, 4, byte(kind), 2, 2, 4, 5, 0xb4}, ""))[0])
+			check(fmt.Sprintf("SYN-ACK to kind %d", kind), sa)
+			if want := uint16(1460); w.kind == kindIPv6 && mssOf(t, sa) != want-20 || w.kind == kindIPv4 && mssOf(t, sa) != want || len(sa.options) != 1 {
+				t.Errorf("kind %d: SYN-ACK %v, want MSS alone", kind, sa)
+			}
+			c.cack = sa.seq + 1
+			b.push(0, c.client(flagACK, ""))
+			syn := one(t, b.push(0, c.client(flagACK, request))[1])
+			check(fmt.Sprintf("our SYN after kind %d", kind), syn)
+			if len(syn.options) != 1 || len(syn.payload) != 0 {
+				t.Errorf("kind %d: our SYN %v, want MSS alone", kind, syn)
+			}
+			b.kill(t, c)
 		}
-		c.port++
-		sa := one(t, b.push(0, c.withOptions(flagSYN, []byte{byte(kind), 6, 1, 2, 3, 4, byte(kind), 2, 2, 4, 5, 0xb4}, ""))[0])
-		check(fmt.Sprintf("SYN-ACK to kind %d", kind), sa)
-		if mssOf(t, sa) != 1460 || len(sa.options) != 1 {
-			t.Errorf("kind %d: SYN-ACK %v, want MSS alone", kind, sa)
-		}
-		b.kill(t, c)
 	}
 }
 
@@ -126,18 +135,28 @@ func TestCaseA03(t *testing.T) {
 	}
 }
 
-// TestCaseA05: whatever flags come beside SYN, it is a SYN; ECN is not accepted, because nothing carries it.
+// TestCaseA05: whatever flags come beside SYN, it is a SYN; ECN is accepted where it is offered and carried through.
 func TestCaseA05(t *testing.T) {
 	for _, flags := range []uint8{0, flagECE | flagCWR, flagECE, flagCWR, flagPSH, flagURG, flagPSH | flagURG | flagECE | flagCWR} {
-		b, c := caseBench(t, caseWorld4, full)
-		sa := one(t, b.push(0, c.client(flagSYN|flags, "", plainOptions...))[0])
-		if sa.flags != flagSYN|flagACK {
-			t.Errorf("SYN with flags %#x draws %v", flagSYN|flags, sa)
-		}
-		c.cack = sa.seq + 1
-		b.push(0, c.client(flagACK, ""))
-		if syn := one(t, b.push(0, c.client(flagACK, request))[1]); syn.flags != flagSYN {
-			t.Errorf("our SYN: %v", syn)
+		for _, w := range []world{caseWorld4, caseWorld6} {
+			for ecn := range uint32(2) {
+				promise := full
+				promise.PromiseEcn = ecn
+				b, c := caseBench(t, w, promise)
+				wantSynAck, wantSyn := uint8(flagSYN|flagACK), uint8(flagSYN)
+				if flags&(flagECE|flagCWR) == flagECE|flagCWR && ecn != 0 {
+					wantSynAck, wantSyn = wantSynAck|flagECE, wantSyn|flagECE|flagCWR
+				}
+				sa := one(t, b.push(0, c.client(flagSYN|flags, "", plainOptions...))[0])
+				if sa.flags != wantSynAck {
+					t.Errorf("SYN with flags %#x, ECN promised %d, draws %v", flagSYN|flags, ecn, sa)
+				}
+				c.cack = sa.seq + 1
+				b.push(0, c.client(flagACK, ""))
+				if syn := one(t, b.push(0, c.client(flagACK, request))[1]); syn.flags != wantSyn {
+					t.Errorf("SYN with flags %#x, ECN promised %d, our SYN: %v", flagSYN|flags, ecn, syn)
+				}
+			}
 		}
 	}
 }
@@ -168,6 +187,16 @@ func TestCaseA07(t *testing.T) {
 		b.push(0, c.client(flagACK, ""))
 		if got := b.state(c); got != WaitHead {
 			t.Errorf("state %d after the handshake", got)
+		}
+		// What was on the way all the time draws a plain ACK, before and behind the request.
+		for range 2 {
+			if s := one(t, b.push(0, syn)[0]); s.flags != flagACK || s.seq != c.cack || s.ack != c.cseq {
+				t.Errorf("a SYN behind the handshake draws %v", s)
+			}
+			b.push(0, c.client(flagACK|flagPSH, request))
+		}
+		if live, entries := b.r.Get(regs.AmuLive), b.r.Get(regs.CamEntries); live != 1 || entries != 1 {
+			t.Errorf("live %d, CAM entries %d, want 1 and 1", live, entries)
 		}
 		b.check(t)
 	}
@@ -300,6 +329,33 @@ func TestCaseA25(t *testing.T) {
 				t.Errorf("segments without a connection changed %s", name)
 			}
 		}
+		// The same of a connection that was: once it is over, nothing of either end finds it.
+		b, c = caseBench(t, w, full)
+		c.reach(t, Quarantine)
+		b.wait(1100 * time.Millisecond)
+		b.allFree(t)
+		b.exceptions()
+		before = b.snapshot()
+		for side := range Side(sides) {
+			for _, flags := range []uint8{flagACK, flagACK | flagPSH, flagFIN | flagACK, flagRST, flagRST | flagACK, flagSYN | flagACK, flagPSH} {
+				x := *c
+				raw := x.client(flags, "late")
+				if side == ServerSide {
+					raw = x.server(flags, "late")
+				}
+				if out := b.push(int(side), raw); len(out[0])+len(out[1]) != 0 {
+					t.Errorf("side %d, flags %#x: draws %v", side, flags, out)
+				}
+				if g := b.exceptions(); len(g) != 1 || g[0].ReasonReason != reasonNoMatch || g[0].ReasonMissVip != uint32(1-side) || g[0].HandleGeneration != 0 {
+					t.Errorf("side %d, flags %#x: exceptions %+v", side, flags, g)
+				}
+			}
+		}
+		for _, name := range before.diff(b.snapshot()) {
+			if !bookkeeping(name) && !strings.HasPrefix(name, "timer.") {
+				t.Errorf("segments of a connection that was changed %s", name)
+			}
+		}
 	}
 }
 
@@ -350,32 +406,64 @@ func TestCaseA27(t *testing.T) {
 	}
 }
 
-// TestCaseA29: data on a SYN is refused, and so it is there exactly once when the client sends it again.
+// TestCaseA29: data on a SYN is refused, and so it is there exactly once when the client sends it again: whatever option
+// asked for it, however often the SYN comes, also behind the data, and in whatever pieces the data comes.
 func TestCaseA29(t *testing.T) {
+	head := "GET /" + strings.Repeat("f", 120-len("GET / HTTP/1.1\r\nHost: a\r\n\r\n")) + " HTTP/1.1\r\nHost: a\r\n\r\n"
+	offers := map[string][]byte{
+		"no option":          {2, 4, 5, 0xb4},
+		"cookie asked for":   {2, 4, 5, 0xb4, 34, 2, 1, 1},
+		"cookie":             {2, 4, 5, 0xb4, 34, 10, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1},
+		"experiment's":       {2, 4, 5, 0xb4, 254, 12, 0xf9, 0x89, 1, 2, 3, 4, 5, 6, 7, 8},
+		"cookie of no bytes": {34, 2, 34, 2},
+	}
 	for _, w := range []world{caseWorld4, caseWorld6} {
-		b, c := caseBench(t, w, full)
-		head := "GET /" + strings.Repeat("f", 120-len("GET / HTTP/1.1\r\nHost: a\r\n\r\n")) + " HTTP/1.1\r\nHost: a\r\n\r\n"
-		isn := c.cseq
-		syn := c.client(flagSYN, head, plainOptions...)
-		first := one(t, b.push(0, syn)[0])
-		second := one(t, b.push(0, syn)[0])
-		for _, s := range []tcp{first, second} {
-			if s.flags != flagSYN|flagACK || s.ack != isn+1 || s.seq != first.seq {
-				t.Errorf("SYN with data draws %v, want ack %#x", s, isn+1)
+		for name, offer := range offers {
+			for _, pieces := range []int{1, 2, 120} {
+				b, c := caseBench(t, w, full)
+				isn := c.cseq
+				syn := c.withOptions(flagSYN, offer, head)
+				first := one(t, b.push(0, syn)[0])
+				second := one(t, b.push(0, syn)[0])
+				for _, s := range []tcp{first, second} {
+					if s.flags != flagSYN|flagACK || s.ack != isn+1 || s.seq != first.seq || s.option(34) != nil || s.option(254) != nil {
+						t.Errorf("%s: SYN with data draws %v, want ack %#x", name, s, isn+1)
+					}
+				}
+				if got := b.r.Get64(regs.HeadTaken); got != 0 {
+					t.Errorf("%s: head buffers taken by a SYN: %d", name, got)
+				}
+				c.cseq, c.cack = isn+1, first.seq+1
+				for i := range pieces {
+					from, to := i*len(head)/pieces, (i+1)*len(head)/pieces
+					c.cseq = isn + 1 + uint32(from)
+					raw := c.client(flagACK|flagPSH, head[from:to])
+					b.rest()
+					out := b.push(0, raw, raw)
+					if len(out[0]) == 0 || out[0][0].ack != c.cseq {
+						t.Fatalf("%s: piece %d: %v", name, i, out)
+					}
+					if last := i == pieces-1; len(out[1]) != 0 != last {
+						t.Fatalf("%s: piece %d of %d draws %v to the server", name, i, pieces, out[1])
+					}
+					b.rest()
+					if s := one(t, b.push(0, syn)[0]); s.flags != flagACK || s.ack != c.cseq { // the SYN, late
+						t.Errorf("%s: the SYN behind piece %d draws %v", name, i, s)
+					}
+				}
+				if got := c.serverBytes(t, isn+1); got != head {
+					t.Errorf("%s: the server gets %q, want the request once", name, got)
+				}
+				c.sack = c.cseq
+				one(t, b.push(1, c.server(flagACK, ""))[0])
+				if s := one(t, b.push(0, syn)[1]); s.seq != isn || s.flags&flagSYN == 0 { // for the server's stack to refuse
+					t.Errorf("%s: the SYN behind the splice goes on as %v", name, s)
+				}
+				if marks := b.c.page(b.pageOf(t)); marks[regs.PageASeqClient] != c.cseq {
+					t.Errorf("%s: the SYN moves a mark", name)
+				}
+				b.check(t)
 			}
 		}
-		if got := b.r.Get64(regs.HeadTaken); got != 0 {
-			t.Errorf("head buffers taken by a SYN: %d", got)
-		}
-		c.cseq, c.cack = isn+1, first.seq+1
-		raw := c.client(flagACK|flagPSH, head)
-		out := b.push(0, raw, raw)
-		if len(out[1]) != 1 || out[0][0].ack != isn+1+uint32(len(head)) {
-			t.Errorf("the data again: %v", out)
-		}
-		if got := c.serverBytes(t, isn+1); got != head {
-			t.Errorf("the server gets %q, want the request once", got)
-		}
-		b.check(t)
 	}
 }

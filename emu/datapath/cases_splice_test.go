@@ -42,7 +42,9 @@ func TestCaseA09(t *testing.T) {
 		}{
 			{"one", []uint32{2800, 4200}},
 			{"D-SACK", []uint32{0, 1400, 2800, 4200}},
+			{"D-SACK of two blocks", []uint32{3000, 3100, 2800, 4200, 7000, 8400}},
 			{"four", []uint32{2800, 4200, 7000, 8400, 10000, 11000, 12000, 13000}},
+			{"across the wrap", []uint32{1<<31 - 1, 1<<31 + 1, ^uint32(0) - l, 2}},
 		} {
 			var ours, theirs []uint32
 			for _, e := range tt.edges {
@@ -158,7 +160,8 @@ func TestCaseA13(t *testing.T) {
 	}
 }
 
-// TestCaseA15: only a RST that its receiver takes for exact ends the connection; the card never answers one.
+// TestCaseA15: only a RST that its receiver takes for exact ends the connection. Of a splice the ends answer; before it
+// the card answers what is in range with its own numbers, so that the sender can make it exact, and not for ever.
 func TestCaseA15(t *testing.T) {
 	for _, w := range []world{caseWorld4, caseWorld6} {
 		for side := range Side(sides) {
@@ -194,22 +197,97 @@ func TestCaseA15(t *testing.T) {
 			b.allFree(t)
 		}
 	}
-	// Before the splice: exact or ignored, and counted.
-	for _, s := range []State{SynRcvd, WaitHead, ServerSyn} {
-		b, c := caseBench(t, caseWorld4, full)
-		c.reach(t, s)
-		for i, off := range []uint32{1, 1 << 31, ^uint32(0)} {
+	for _, w := range []world{caseWorld4, caseWorld6} {
+		for _, s := range []State{SynRcvd, WaitHead, ServerSyn} {
+			b, c := caseBench(t, w, full)
+			c.reach(t, s)
+			room := uint32(8192)
+			if s == ServerSyn {
+				room -= uint32(len(request))
+			}
+			rst := func(off uint32) [2][]tcp {
+				x := *c
+				x.cseq += off
+				return b.push(0, x.client(flagRST, ""))
+			}
+			n := uint64(0)
+			for _, off := range []uint32{1 << 31, ^uint32(0), room + 1} {
+				n++
+				if out := rst(off); len(out[0])+len(out[1]) != 0 || b.state(c) != s || b.r.Get64(regs.ConnectionDropRst) != n {
+					t.Errorf("state %d, RST off by %#x: %v", s, off, out)
+				}
+			}
+			var answer tcp
+			for _, off := range []uint32{1, 77, room} {
+				n++
+				out := rst(off)
+				answer = one(t, out[0])
+				if answer.flags != flagACK || answer.seq != c.cack || answer.ack != c.cseq || len(answer.payload) != 0 || len(out[1]) != 0 || b.state(c) != s || b.r.Get64(regs.ConnectionDropRst) != n {
+					t.Errorf("state %d, RST in range, off by %#x: %v, state %d", s, off, out, b.state(c))
+				}
+			}
+			answers := 3
+			for range 100 { // as many as a sender cares to send
+				answers += len(rst(1)[0])
+			}
+			if storm := b.r.Get64(regs.ConnectionDropStorm); answers != maxAnswers || storm != uint64(103-answers) {
+				t.Errorf("state %d: %d answers and %d drops to 103 RSTs", s, answers, storm)
+			}
 			x := *c
-			x.cseq += off
-			if out := b.push(0, x.client(flagRST, "")); len(out[0])+len(out[1]) != 0 || b.state(c) != s || b.r.Get64(regs.ConnectionDropRst) != uint64(i+1) {
-				t.Errorf("state %d, RST off by %#x: %v", s, off, out)
+			x.cseq = answer.ack // what the sender makes of the answer, if it meant it
+			if out := b.push(0, x.client(flagRST, "")); len(out[0]) != 0 || (len(out[1]) == 1) != (s == ServerSyn) {
+				t.Errorf("state %d, exact RST: %v", s, out)
+			}
+			b.check(t)
+			b.allFree(t)
+		}
+		// A server's RST to our SYN counts if it acknowledges it.
+		b, c := caseBench(t, w, full)
+		c.reach(t, ServerSyn)
+		for i, x := range []struct {
+			flags uint8
+			ack   uint32
+		}{{flagRST, 0}, {flagRST | flagACK, 1}, {flagRST | flagACK, ^uint32(0)}, {flagRST | flagACK, 1 << 31}} {
+			y := *c
+			y.sack += x.ack
+			if out := b.push(1, y.server(x.flags, "")); len(out[0])+len(out[1]) != 0 || b.state(c) != ServerSyn || b.r.Get64(regs.ConnectionDropRst) != uint64(i+1) {
+				t.Errorf("a server's RST %+v: %v, state %d", x, out, b.state(c))
 			}
 		}
-		if out := b.push(0, c.client(flagRST, "")); len(out[0]) != 0 || (len(out[1]) == 1) != (s == ServerSyn) {
-			t.Errorf("state %d, exact RST: %v", s, out)
+		if b.push(1, c.server(flagRST|flagACK, "")); b.state(c) == ServerSyn {
+			t.Error("an exact RST of the server is not taken")
 		}
-		b.check(t)
-		b.allFree(t)
+	}
+}
+
+// TestRSTOnTheWay: while bytes of a side are on their way a RST is exact at either end of them, in range between, and goes
+// on in any case, with or without an acknowledgement, whatever that says.
+func TestRSTOnTheWay(t *testing.T) {
+	for _, isn := range []uint32{0x10203040, ^uint32(100)} {
+		for side := range Side(sides) {
+			for _, legB := range []bool{false, true} {
+				for off := range uint32(14) {
+					b, c := spliced(t, caseWorld4, regs.ServiceEntry{}, isn, legB)
+					c.from(t, side, 0, 0, flagACK, "0123456789")
+					for _, flags := range []uint8{flagRST, flagRST | flagACK} {
+						s := c.from(t, side, off-2, 12345, flags, "")
+						if b.state(c) == Quarantine {
+							if flags == flagRST && off != 2 && off != 12 {
+								t.Errorf("side %d, leg B %v: a RST %d behind the lower end, of ten, ends the connection", side, legB, int32(off-2))
+							}
+							break
+						}
+						if off == 2 || off == 12 {
+							t.Errorf("side %d, leg B %v: a RST at %d of ten does not end the connection", side, legB, int32(off-2))
+						}
+						if s.flags != flags {
+							t.Errorf("goes on as %v", s)
+						}
+					}
+					b.check(t)
+				}
+			}
+		}
 	}
 }
 
@@ -295,6 +373,76 @@ func TestCaseA23(t *testing.T) {
 	}{{regs.ParserDropTcpChecksum, 1}, {regs.ParserExceptionFragment, 1}} {
 		if got := b.r.Get64(x.r); got != x.want {
 			t.Errorf("%s: got %d, want %d", x.r.Name(), got, x.want)
+		}
+	}
+}
+
+// TestCaseA23Places: wherever in a batch a coalesced frame comes, from either side, between frames of its own flow, broken
+// ones and ones that make the card answer, it alone goes on with an offload header, its own; a frame that is used again
+// keeps nothing of what it was.
+func TestCaseA23Places(t *testing.T) {
+	const n = 8
+	for _, w := range []world{caseWorld4, caseWorld6} {
+		for side := range Side(sides) {
+			for at := range n {
+				for broken := range n {
+					b, c := caseBench(t, w, full)
+					c.reach(t, Spliced)
+					waits := &conn{b: b, w: w, port: c.port + 1, cseq: 5, sseq: 6, opts: plainOptions, sopts: plainOptions}
+					waits.reach(t, WaitHead)
+					for round := range 2 {
+						b.out.Reset()
+						for i := range n {
+							build := c.client
+							if side == ServerSide {
+								build = c.server
+							}
+							raw := build(flagACK, strings.Repeat(string(rune('a'+i)), 30))
+							if side == ClientSide && i == (at+1)%n && i != broken {
+								x := *waits
+								x.cseq--
+								raw = x.client(flagACK, "") // the card answers
+							}
+							f := &b.buf[i]
+							f.Start, f.End, f.Offload = frame.Headroom, frame.Headroom+uint32(copy(f.Buf[frame.Headroom:], raw)), frame.Offload{}
+							if i == at && round == 0 {
+								offload(f, 10)
+							}
+							if i == broken {
+								b.buf[i].Bytes()[len(raw)-25] ^= 0x40
+								if i == at && round == 0 {
+									b.buf[i].Offload.CsumStart++
+								}
+							}
+						}
+						b.c.Process(int(side), b.buf[:n], b.out)
+						for _, f := range b.out.Ports[1-side] {
+							whole := f == &b.buf[at] && round == 0
+							if (f.Offload != frame.Offload{}) != whole || whole && f.Offload.GSOSize != 10 || len(f.Bytes()) < 84 {
+								t.Errorf("side %d, coalesced at %d, broken at %d, round %d: %d bytes go on with %+v", side, at, broken, round, len(f.Bytes()), f.Offload)
+							}
+							if !whole {
+								parseFrame(t, f.Bytes())
+							}
+						}
+						for _, f := range b.out.Ports[side] {
+							if (f.Offload != frame.Offload{}) {
+								t.Errorf("an answer of the card has %+v", f.Offload)
+							}
+						}
+						want := n - 1
+						if side == ClientSide && (at+1)%n != broken {
+							want--
+							if len(b.out.Ports[0]) != 1 {
+								t.Errorf("%d answers, want 1", len(b.out.Ports[0]))
+							}
+						}
+						if got := len(b.out.Ports[1-side]); got != want {
+							t.Errorf("side %d, coalesced at %d, broken at %d, round %d: %d frames go on, want %d", side, at, broken, round, got, want)
+						}
+					}
+				}
+			}
 		}
 	}
 }

@@ -123,8 +123,8 @@ func TestOneArmed(t *testing.T) {
 			t.Fatalf("request draws %v, want ACK and our SYN on the one port", out)
 		}
 		c.sack = 101
-		if s := one(t, b.push(0, c.server(flagSYN|flagACK, "", plainOptions...))[0]); string(s.payload) != request || s.to != w.server {
-			t.Fatalf("SYN-ACK draws %v", s)
+		if out := b.push(0, c.server(flagSYN|flagACK, "", plainOptions...))[0]; len(out) != 2 || string(out[0].payload) != request || out[0].to != w.server || out[1].to != w.client {
+			t.Fatalf("SYN-ACK draws %v, want the request and the server's window", out)
 		}
 		c.sack = c.cseq
 		if s := one(t, b.push(0, c.server(flagACK, "response"))[0]); s.to != w.client || s.from != w.vip || s.srcMAC != portMAC[0] || s.dstMAC != clientMAC {
@@ -191,6 +191,8 @@ func TestTickWrap(t *testing.T) {
 		b.c.Advance(b.now)
 		b.r.Set64(regs.TimerSwept, uint64(b.now/time.Microsecond))
 		b.r.Set(regs.TimerIdle, 6000)
+		b.r.Set(regs.TimerRetransmitMax, 1000)
+		b.r.Set(regs.TimerRetransmitLimit, 3)
 		spliced := &conn{b: b, w: world4, port: 40001, cseq: 1, sseq: 2, opts: plainOptions, sopts: plainOptions}
 		spliced.reach(t, Spliced)
 		silent := &conn{b: b, w: world4, port: 40002, cseq: 1, opts: plainOptions}

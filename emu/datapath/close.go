@@ -44,6 +44,31 @@ func mark(p *packet, w *page, leg int, end, ack, window uint32) {
 	}
 }
 
+// markHeld is mark while bytes are held. What this card sends then promises a window: that of the newest segment, with the
+// acknowledgement that it came with. A FIN changes neither, and leaves a word for the clock.
+func markHeld(p *packet, w *page, end, ack, window uint32) {
+	from := markWords * int(p.side)
+	next := int32(end - ld(w, regs.PageASeqClient+from))
+	if next > 0 {
+		st(w, regs.PageASeqClient+from, end)
+	}
+	if p.flags&flagFIN != 0 {
+		return
+	}
+	shift := regs.PageAWindowServerShift * uint32(p.side)
+	windows := ld(w, regs.PageAWindow)
+	if newerWindow(int32(ack-ld(w, regs.PageAAckClient+from)), next, window, windows>>shift&0xffff) {
+		st(w, regs.PageAAckClient+from, ack)
+		st(w, regs.PageAWindow, windows&^(0xffff<<shift)|window<<shift)
+	}
+}
+
+// newerWindow says whether a window is newer than the one that is known, by how far its segment is ahead in
+// acknowledgement and sequence (RFC 9293, 3.10.7.4). Of two that acknowledge the same the larger one was promised too.
+func newerWindow(ack, next int32, window, known uint32) bool {
+	return ack > 0 || ack == 0 && (next >= 0 || window > known)
+}
+
 // inForce is the leg set that a connection has come to: the newer one, where it is in use.
 func inForce(control uint32) int {
 	if control&regs.PageControlLegBMask != 0 {
@@ -62,10 +87,8 @@ func (c *Core) closing(p *packet, w *page, v Verdict, control uint32, leg int, e
 	}
 	n := p.handle & handleMask
 	if v == VerdictTranslateRST {
-		if exactRST(p, w, leg) {
-			c.end(n, w, reasonRST)
-			c.quarantine(n, w)
-		}
+		c.end(n, w, reasonRST)
+		c.quarantine(n, w)
 		return
 	}
 	if !taken {
@@ -100,13 +123,4 @@ func (c *Core) closing(p *packet, w *page, v Verdict, control uint32, leg int, e
 		c.end(n, w, reasonFIN)
 		c.quarantine(n, w)
 	}
-}
-
-// exactRST says whether a RST that passed has the sequence number its receiver expects (RFC 5961, 3.2): the highest the
-// receiver has acknowledged, or, where that ACK may be on its way, the highest that was sent to it.
-func exactRST(p *packet, w *page, leg int) bool {
-	if p.side == ClientSide {
-		return p.seq == ld(w, regs.PageAAckServer+leg) || p.seq == ld(w, regs.PageASeqClient+leg)
-	}
-	return p.seq == ld(w, regs.PageAAckClient+leg) || p.seq == ld(w, regs.PageASeqServer+leg)
 }

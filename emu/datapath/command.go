@@ -61,8 +61,12 @@ func (c *Core) command(e *regs.CommandEntry, done *regs.CompletionEntry, out *Ou
 		if state != ServerSyn {
 			return statusState
 		}
-		c.splice(n, w, out)
+		c.splice(n, w, c.ticks(regs.TimerRetransmit), out)
 		return statusOK
+	case regs.CommandControlTypeConnect:
+		return c.commandConnect(e, n, w, state, out)
+	case regs.CommandControlTypeReply:
+		return c.commandReply(e, n, w, state, out)
 	case regs.CommandControlTypeReset:
 		return c.commandReset(e, n, w, state, out)
 	case regs.CommandControlTypeFree:

@@ -192,15 +192,15 @@ func TestEvents(t *testing.T) {
 	c.sack++
 	one(t, b.push(1, c.server(flagACK, ""))[0])
 	es := b.events()
-	if len(es) != 3 {
-		t.Fatalf("events: %+v, want opened, spliced, closed", es)
+	if len(es) != 4 {
+		t.Fatalf("events: %+v, want opened, profile, spliced, closed", es)
 	}
-	for i, want := range []uint32{regs.EventControlTypeOpened, regs.EventControlTypeSpliced, regs.EventControlTypeClosed} {
+	for i, want := range []uint32{regs.EventControlTypeOpened, regs.EventControlTypeProfile, regs.EventControlTypeSpliced, regs.EventControlTypeClosed} {
 		if e := es[i]; e.ControlType != want || e.HandleN != n || e.HandleGeneration != handleOf(n, b.c.page(n))>>20 || e.Sequence != uint32(i) || e.Tick != 1000 {
 			t.Errorf("event %d: %+v", i, e)
 		}
 	}
-	e := es[2]
+	e := es[3]
 	if e.ReasonReason != reasonFIN || e.BytesClient != uint32(len(request)) || e.BytesServer != 8 || e.PacketsServer != 4 || e.PacketsClient != 4 {
 		t.Errorf("closed: %+v", e)
 	}

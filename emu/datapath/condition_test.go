@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"splicenic/emu/frame"
 	"splicenic/regs"
 )
 
@@ -44,6 +46,9 @@ var conditionCases = map[string]conditionCase{
 		c.cack++
 		return c.client(flagACK, "")
 	}},
+	key(VerdictServerAckAgain, "another than that of the handshake"): {Spliced, ServerSide, func(t *testing.T, b *bench, c *conn) []byte {
+		return c.server(flagSYN|flagACK, "")
+	}},
 	key(VerdictHold, "no head buffer free"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
 		b.r.Set(regs.HeadFree, 0)
 		return c.client(flagACK|flagPSH, request)
@@ -81,7 +86,7 @@ var conditionCases = map[string]conditionCase{
 		b.m.Server[regs.ServerControl] |= regs.ServerControlClosedMask
 		return c.client(flagACK|flagPSH, request)
 	}},
-	key(VerdictHold, "the server-side key is taken"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+	key(VerdictHold, "a live connection has the server-side key"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
 		n := b.pageOf(t)
 		done := b.command(regs.CommandEntry{ControlType: regs.CommandControlTypeCamInsert, FlagsServerSide: 1, HandleN: n, HandleGeneration: handleOf(n, b.c.page(n)) >> 20,
 			KeyControlKind: c.w.kind, KeyControlProtocol: protocolTCP, KeyPortsPort: uint32(c.port), Value: words(c.w.client)[0]})
@@ -90,13 +95,64 @@ var conditionCases = map[string]conditionCase{
 		}
 		return c.client(flagACK|flagPSH, request)
 	}},
+	key(VerdictHold, "a connection in quarantine has the server-side key"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.quarantined(t, c)
+		return c.client(flagACK|flagPSH, request)
+	}},
 	key(VerdictHold, "no server-side CAM place within the bound"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
 		b.fillCAM(t, ServerSide)
 		return c.client(flagACK|flagPSH, request)
 	}},
-	key(VerdictAppend, "no room behind the head"): {ServerSyn, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+	key(VerdictHold, "acknowledges what we did not send"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.cack++
+		return c.client(flagACK|flagPSH, request)
+	}},
+	key(VerdictHold, "the head is not whole yet"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		return c.client(flagACK|flagPSH, request[:9])
+	}},
+	key(VerdictClientGone, "the FIN repeats"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.cseq--
+		return c.client(flagACK|flagFIN, "")
+	}},
+	key(VerdictClientGone, "the FIN is beyond a gap"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.cseq++
+		return c.client(flagACK|flagFIN, "")
+	}},
+	key(VerdictClientGone, "acknowledges what we did not send"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.cseq, c.cack = c.cseq+1, c.cack+1
+		return c.client(flagACK|flagFIN, "")
+	}},
+	key(VerdictProbe, "acknowledges what we did not send"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.cack++
+		return c.client(flagACK, "")
+	}},
+	key(VerdictProbe, "begins beyond a gap"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.cseq++
+		return c.client(flagACK, "")
+	}},
+	key(VerdictProbe, "repeats"): {ServerSyn, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.cseq--
+		return c.client(flagACK, "x")
+	}},
+	key(VerdictProbe, "no room is left"): {ServerSyn, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
 		b.push(0, c.client(flagACK, strings.Repeat("b", 8192-len(request))))
 		return c.client(flagACK, "b")
+	}},
+	key(VerdictAppend, "acknowledges what we did not send"): {ServerSyn, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.cack--
+		return c.client(flagACK|flagPSH, "more")
+	}},
+	key(VerdictAppend, "bytes all held already"): {ServerSyn, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.cseq -= 4
+		return c.client(flagACK|flagPSH, "\r\n\r\n")
+	}},
+	key(VerdictAppend, "begins beyond a gap"): {ServerSyn, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.cseq++
+		return c.client(flagACK|flagPSH, "more")
+	}},
+	key(VerdictAppend, "no room behind the head"): {ServerSyn, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.push(0, c.client(flagACK, strings.Repeat("b", 8192-len(request))))
+		return c.client(flagACK, "bb")
 	}},
 	key(VerdictServerSynAck, "does not acknowledge our SYN"): {ServerSyn, ServerSide, func(t *testing.T, b *bench, c *conn) []byte {
 		c.sack++
@@ -104,6 +160,51 @@ var conditionCases = map[string]conditionCase{
 	}},
 	key(VerdictServerSynAck, "keeps less than was promised"): {ServerSyn, ServerSide, func(t *testing.T, b *bench, c *conn) []byte {
 		return c.server(flagSYN|flagACK, "", optMSS(1459))
+	}},
+	key(VerdictServerRefused, "acknowledges our SYN"): {ServerSyn, ServerSide, func(t *testing.T, b *bench, c *conn) []byte {
+		return c.server(flagRST|flagACK, "")
+	}},
+	key(VerdictServerStale, "answers a SYN of ours so for the third time"): {ServerSyn, ServerSide, func(t *testing.T, b *bench, c *conn) []byte {
+		x := *c
+		x.sseq, x.sack = 77, 99
+		stale := x.server(flagACK, "")
+		b.push(1, stale)
+		b.push(1, stale)
+		b.wait(1110 * time.Millisecond)
+		return stale
+	}},
+	key(VerdictClientGone, "the host is deciding"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.push(0, c.client(flagACK|flagPSH, "\x16\x03\x01"))
+		b.exceptions()
+		return c.client(flagACK|flagFIN, "")
+	}},
+	key(VerdictTranslate, "the card is the server; payload"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.answer(t, c)
+		return c.client(flagACK, "more")
+	}},
+	key(VerdictTranslate, "the card is the server; acknowledges what was never sent"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.answer(t, c)
+		c.cack += 1000
+		return c.client(flagACK, "")
+	}},
+	key(VerdictTranslate, "the card is the server; repeats a byte"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.answer(t, c)
+		c.cack += uint32(len(unavailable)) + 1
+		c.cseq--
+		return c.client(flagACK, "x")
+	}},
+	key(VerdictTranslateFIN, "the card is the server"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.answer(t, c)
+		return c.client(flagACK|flagFIN, "")
+	}},
+	key(VerdictTranslate, "the card is the server; a RST in range"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.answer(t, c)
+		c.cseq++
+		return c.client(flagRST, "")
+	}},
+	key(VerdictTranslateRST, "the card is the server; exact"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.answer(t, c)
+		return c.client(flagRST, "")
 	}},
 	key(VerdictTranslate, "from the client, wholly below H"): {ServerSyn, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
 		b.push(1, c.server(flagSYN|flagACK, "", plainOptions...))
@@ -126,9 +227,35 @@ var conditionCases = map[string]conditionCase{
 	key(VerdictTranslate, "TTL or hop limit used up"): {Spliced, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
 		return buildFrame(t, &tcp{from: c.w.client, to: c.w.vip, sport: c.port, dport: 80, seq: c.cseq, ack: c.cack, flags: flagACK, ttl: 1, srcMAC: clientMAC, dstMAC: portMAC[0]})
 	}},
+	key(VerdictTranslate, "larger than the next network takes, and not to be cut"): {Spliced, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.m.NextHop[regs.NextHopMacHi] = regs.SetNextHopMacHiMtu(b.m.NextHop[regs.NextHopMacHi], 600)
+		return c.client(flagACK, strings.Repeat("x", 561))
+	}},
 	key(VerdictTranslate, "next hop not resolved"): {Spliced, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
 		b.m.NextHop[regs.NextHopControl] &^= regs.NextHopControlResolvedMask
 		return c.client(flagACK, "more")
+	}},
+	key(VerdictOpen, "its source has no token left"): {Free, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.serve(c.w, 0, regs.ServiceEntry{ControlDefence: regs.ServiceControlDefenceAuto})
+		b.spend()
+		return c.client(flagSYN, "")
+	}},
+	key(VerdictCookie, "its source has no token left"): {Stateless, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.spend()
+		return c.client(flagSYN, "")
+	}},
+	key(VerdictProve, "brings no valid cookie back"): {Stateless, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.cack ^= 1 << 9
+		return c.client(flagACK|flagPSH, request)
+	}},
+	key(VerdictProve, "brings no valid cookie back, for a service without defence"): {Stateless, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.serve(c.w, 0, regs.ServiceEntry{})
+		c.cack ^= 1 << 9
+		return c.client(flagACK, "")
+	}},
+	key(VerdictProve, "no page, no CAM place, or the unit is disabled"): {Stateless, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.fillCAM(t, ClientSide)
+		return c.client(flagACK, "")
 	}},
 	key(VerdictReopen, "SYN not newer than the connection"): {Quarantine, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
 		c.cseq -= 20
@@ -136,14 +263,68 @@ var conditionCases = map[string]conditionCase{
 	}},
 }
 
+// addStorms adds the cases where the answers that a connection is given are used up.
+func addStorms() {
+	for v, k := range map[Verdict]conditionCase{
+		VerdictEstablish:  {SynRcvd, ClientSide, func(t *testing.T, b *bench, c *conn) []byte { c.cack++; return c.client(flagACK, "") }},
+		VerdictProbe:      {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte { c.cseq--; return c.client(flagACK, "") }},
+		VerdictHold:       {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte { c.cseq++; return c.client(flagACK, request) }},
+		VerdictAppend:     {ServerSyn, ClientSide, func(t *testing.T, b *bench, c *conn) []byte { c.cseq++; return c.client(flagACK, "more") }},
+		VerdictClientGone: {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte { c.cseq++; return c.client(flagFIN|flagACK, "") }},
+		VerdictChallenge:  {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte { c.cseq++; return c.client(flagRST, "") }},
+		VerdictServerSynAck: {ServerSyn, ServerSide, func(t *testing.T, b *bench, c *conn) []byte {
+			c.sack++
+			return c.server(flagSYN|flagACK, "", plainOptions...)
+		}},
+		VerdictServerStale:    {ServerSyn, ServerSide, func(t *testing.T, b *bench, c *conn) []byte { return c.server(flagACK, "") }},
+		VerdictServerAckAgain: {Spliced, ServerSide, func(t *testing.T, b *bench, c *conn) []byte { return c.server(flagSYN|flagACK, "") }},
+		VerdictTranslate: {ServerSyn, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+			b.push(1, c.server(flagSYN|flagACK, "", plainOptions...))
+			c.cseq -= 10
+			return c.client(flagACK, request[len(request)-10:])
+		}},
+	} {
+		act := k.act
+		k.act = func(t *testing.T, b *bench, c *conn) []byte {
+			raw := act(t, b, c)
+			b.c.page(b.pageOf(t))[regs.PageClientLink] |= regs.PageClientLinkAnswersMask
+			return raw
+		}
+		conditionCases[key(v, usedUp)] = k
+	}
+}
+
+// TestEveryDropIsInTheTable: whatever a connection drops a segment for stands in a row or a condition.
+func TestEveryDropIsInTheTable(t *testing.T) {
+	in := map[regs.Reg]bool{
+		regs.ConnectionDropOutputFull: true, // no row: any that sends
+	}
+	for _, row := range Table() {
+		in[row.Counter] = true
+	}
+	for _, x := range Conditions() {
+		in[x.Counter] = true
+	}
+	for i := range regs.Blocks {
+		if b := &regs.Blocks[i]; b.Name == "connection" {
+			for _, r := range b.Registers {
+				if strings.HasPrefix(r.Name, "drop_") && !in[regs.Reg(b.Offset+r.Offset)] {
+					t.Errorf("connection.%s stands in no row and no condition", r.Name)
+				}
+			}
+		}
+	}
+}
+
 func key(v Verdict, when string) string { return Condition{Verdict: v, When: when}.key() }
 
 var reasonNames = map[string]uint32{
 	"no_match": reasonNoMatch, "head_too_large": reasonHeadLarge, "bad_request": reasonBad, "no_rule": reasonNoRule,
-	"no_server": reasonNoServer, "ttl": reasonTTL,
+	"no_server": reasonNoServer, "ttl": reasonTTL, "too_big": reasonTooBig, "server_failed": reasonServerFailed, "key_exists": reasonKeyExists,
 }
 
 func TestConditions(t *testing.T) {
+	addStorms()
 	listed := map[string]bool{}
 	for _, x := range Conditions() {
 		listed[x.key()] = true
@@ -166,8 +347,9 @@ func checkCondition(t *testing.T, x Condition, k conditionCase) {
 	b, c := stage(t, k.at, k.side)
 	raw := k.act(t, b, c)
 	b.push(0)
+	kind, _ := b.kindOf(int(k.side), raw)
 	o := b.inject(int(k.side), raw)
-	if row := table[b.before(o, c, k)][k.side][kindOf(t, raw)]; row.Verdict != x.Verdict {
+	if row := table[b.before(o, c, k)][k.side][kind]; row.Verdict != x.Verdict {
 		t.Errorf("the segment meets verdict %v, not %v", row.Verdict, x.Verdict)
 	}
 	cs := clauses(t, x.Sends, k.side)
@@ -220,7 +402,31 @@ func (b *bench) before(o outcome, c *conn, k conditionCase) State {
 			return State(regs.PageControlState(w[regs.PageControl]))
 		}
 	}
+	if k.at == Stateless {
+		return Stateless
+	}
 	return Free
+}
+
+// kindOf is the kind that the data path acts on, and whether it looks closer than the parser.
+func (b *bench) kindOf(port int, raw []byte) (k Kind, closer bool) {
+	f := &b.buf[0]
+	f.Start, f.End, f.Offload = frame.Headroom, frame.Headroom+uint32(copy(f.Buf[frame.Headroom:], raw)), frame.Offload{}
+	c, p := b.c, &packet{}
+	c.Sync()
+	if c.parse(port, f, p); p.class != classTCP {
+		return p.segment, false
+	}
+	c.keys(p)
+	if c.look(p); !p.hit {
+		return p.segment, false
+	}
+	w := c.page(p.handle & handleMask)
+	state := State(regs.PageControlState(w[regs.PageControl]))
+	if closer = refined[state][p.side]>>p.segment&1 != 0; closer {
+		return c.refine(p, w, state), true
+	}
+	return p.segment, false
 }
 
 func kindOf(t *testing.T, raw []byte) Kind {
@@ -266,7 +472,7 @@ func TestConditionsAreReachable(t *testing.T) {
 			t.Errorf("condition %q: no row has verdict %v", x.When, x.Verdict)
 		}
 	}
-	for v := VerdictNone + 1; v <= VerdictReopen; v++ {
+	for v := VerdictNone + 1; v <= VerdictProve; v++ {
 		if !in[v] {
 			t.Errorf("verdict %v stands in no row", v)
 		}

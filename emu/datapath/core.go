@@ -24,7 +24,7 @@ type Core struct {
 
 	tick   uint32
 	oneArm bool
-	cut    func(*frame.Frame, *regs.ExceptionEntry)
+	cut    func(*frame.Frame, *regs.ExceptionEntry) (taken bool)
 	batch  [BatchMax]packet
 
 	// Derived from the memories; Reindex rebuilds them.
@@ -39,10 +39,15 @@ type Core struct {
 	sackBlocks  uint64
 	timestamps  uint64
 
+	// Derived from the defence's key and epoch; RekeyDefence computes them.
+	secrets [2][2]uint64 // of the epoch in force and of the one before
+
 	nowhere page
+	draft   page // of a connection that no page is taken for yet
 	request urltable.Request
-	given   regs.ExceptionEntry // of the exception at hand
-	touched uint32              // keeps the loads of the touch columns from being optimised away
+	given   regs.ExceptionEntry  // of the exception at hand
+	answer  [regs.HeadBytes]byte // on its way into a head buffer
+	touched uint32               // keeps the loads of the touch columns from being optimised away
 }
 
 // New joins the pipeline to its memories and registers. The caller owns them all and calls ResetDataPath, or Reindex
@@ -58,7 +63,7 @@ func New(r *regfile.File, m *ssram.Memory, client, server *cam.CAM, h *hostif.In
 
 // SetPunt gives the card the frames for the host that carry an offload header: it knows how to cut them into wire
 // frames. Without it they go as they are.
-func (c *Core) SetPunt(cut func(*frame.Frame, *regs.ExceptionEntry)) { c.cut = cut }
+func (c *Core) SetPunt(cut func(*frame.Frame, *regs.ExceptionEntry) (taken bool)) { c.cut = cut }
 
 // SetOneArmed says that both subnets are behind the client port.
 func (c *Core) SetOneArmed(on bool) { c.oneArm = on }
@@ -89,7 +94,10 @@ func (c *Core) Advance(now time.Duration) {
 	}
 	c.r.Set64(regs.TimerNow, us)
 	c.tick = uint32(us / 1000)
-	c.r.Set(regs.TimerTick, c.tick)
+	if before := c.r.Get(regs.TimerTick); before != c.tick {
+		c.r.Set(regs.TimerTick, c.tick)
+		c.defend()
+	}
 }
 
 // Process takes one batch of frames of a port through the pipeline; of more than BatchMax frames only the first
@@ -147,6 +155,9 @@ func (c *Core) touchCAM(ps []packet) {
 		}
 		if p.vip >= 0 {
 			t += c.cams[ClientSide].Touch(p.hash[ClientSide])
+			if p.segment == SYN {
+				t += c.cams[ClientSide].TouchOther(p.hash[ClientSide])
+			}
 		} else if p.server >= 0 {
 			t += c.cams[ServerSide].Touch(p.hash[ServerSide])
 		}
@@ -216,7 +227,18 @@ func (c *Core) act(p *packet, out *Output) {
 			p.hit, w, state = false, nil, Free
 		}
 	}
-	row := &table[state][p.side][p.segment]
+	if !p.hit && p.vip >= 0 {
+		state = c.guard(p)
+	}
+	kind := p.segment
+	if refined[state][p.side]>>kind&1 != 0 {
+		kind = c.refine(p, w, state)
+	}
+	row := &table[state][p.side][kind]
+	if p.hit && replies(w) && row.Verdict != VerdictReopen {
+		c.replied(p, w, out)
+		return
+	}
 	switch row.Verdict {
 	case VerdictTranslate, VerdictTranslateFIN, VerdictTranslateRST:
 		c.forward(p, w, row.Verdict, out)
@@ -242,6 +264,8 @@ func (c *Core) act(p *packet, out *Output) {
 		c.clientGone(p, w, out)
 	case VerdictClientReset:
 		c.clientReset(p, w, out)
+	case VerdictChallenge:
+		c.challenge(p, w, row.Counter, out)
 	case VerdictServerSynAck:
 		c.serverSynAck(p, w, out)
 	case VerdictServerRefused:
@@ -249,10 +273,13 @@ func (c *Core) act(p *packet, out *Output) {
 	case VerdictServerStale:
 		c.serverStale(p, w, out)
 	case VerdictServerAckAgain:
-		c.count(row.Counter)
-		c.serverAckAgain(p, w, out)
+		c.serverAckAgain(p, w, row.Counter, out)
 	case VerdictReopen:
 		c.reopen(p, w, out)
+	case VerdictCookie:
+		c.cookie(p, out)
+	case VerdictProve:
+		c.prove(p, out)
 	default:
 		c.count(row.Counter)
 	}
@@ -335,7 +362,7 @@ func entry(memory []uint32, i, words uint32) []uint32 {
 }
 
 // exception hands a frame to the host. handle is zero where no connection is concerned.
-func (c *Core) exception(p *packet, handle uint32) {
+func (c *Core) exception(p *packet, handle uint32) (taken bool) {
 	p.given = true
 	c.r.Add64(regs.ParserClassException+regs.Reg(p.port)*regs.ParserStride, 1)
 	if p.class == classTCP && p.reason == 0 {
@@ -360,15 +387,17 @@ func (c *Core) exception(p *packet, handle uint32) {
 		e.IndexServer = regs.PageAIndexServer(w[regs.PageAIndex])
 	}
 	if p.f.Offload != (frame.Offload{}) && c.cut != nil {
-		c.cut(p.f, e)
+		taken = c.cut(p.f, e)
 	} else {
-		c.host.Exception(p.b, e)
+		taken = c.host.Exception(p.b, e)
 	}
 	p.reason = 0
+	return taken
 }
 
-var exceptionCounters = [16]regs.Reg{
+var exceptionCounters = [32]regs.Reg{
 	reasonNotIP: regs.ParserExceptionNotIp, reasonICMP: regs.ParserExceptionIcmp, reasonFragment: regs.ParserExceptionFragment,
 	reasonOption: regs.ParserExceptionOption, reasonProtocol: regs.ParserExceptionProtocol, reasonVLAN: regs.ParserExceptionVlan,
 	reasonTTL: regs.ParserExceptionTtl, reasonNoMatch: regs.ParserExceptionNoMatch,
+	reasonTooBig: regs.ParserExceptionTooBig,
 }

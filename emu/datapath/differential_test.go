@@ -191,7 +191,7 @@ func randomFrame(r *rand.Rand, l *leg, side Side, closing bool, buf []byte) (raw
 func randomLeg(r *rand.Rand, i int, w world) *leg {
 	l := &leg{client: randomAddress(r, w.client), vip: w.vip, server: w.server, cport: uint16(1 + r.IntN(65535)), vport: 80, sport: 8080, index: i,
 		deltaClient: near(r, 0), deltaServer: near(r, 0), stampClient: near(r, 0), stampServer: near(r, 0),
-		shiftClient: r.IntN(29) - 14, shiftServer: r.IntN(29) - 14, sack: r.IntN(4) != 0, timestamps: r.IntN(4) != 0,
+		shiftClient: r.IntN(29) - 14, shiftServer: r.IntN(29) - 14, sack: r.IntN(4) != 0, timestamps: r.IntN(4) != 0, ecn: r.IntN(2) != 0,
 		tagServer: w.vlanServer != 0, vlanServer: w.vlanServer}
 	if r.IntN(3) == 0 {
 		l.tagClient, l.vlanClient = true, uint16(r.IntN(4096))
@@ -218,6 +218,7 @@ func randomAddress(r *rand.Rand, a netip.Addr) netip.Addr {
 // TestTranslateAgainstReference compares every byte of every translated frame with the reference's.
 func TestTranslateAgainstReference(t *testing.T) {
 	b := newBench(t, smallGeometry())
+	b.jumbo()
 	b.now = time.Second
 	worlds := make([]world, 8)
 	for i := range worlds {
@@ -257,7 +258,7 @@ func (b *bench) compare(t *testing.T, r *rand.Rand, worlds []world, raws [][]byt
 		legs, pages = append(legs, l), append(pages, b.plantLeg(l))
 	}
 	total := func(reg regs.Reg) uint64 { return b.r.Get64(reg) }
-	counted := [...]regs.Reg{regs.PmuSackBlocks, regs.PmuTimestamps, regs.PmuSackRemoved, regs.PmuWindowRounded, regs.PmuWindowClamped}
+	counted := [...]regs.Reg{regs.PmuSackBlocks, regs.PmuTimestamps, regs.PmuSackRemoved, regs.PmuWindowRounded, regs.PmuWindowClamped, regs.PmuEcnCleared}
 	var before [len(counted)]uint64
 	for i, reg := range counted {
 		before[i] = total(reg)
@@ -291,7 +292,7 @@ func (b *bench) compare(t *testing.T, r *rand.Rand, worlds []world, raws [][]byt
 	}
 	var sums [len(counted)]uint64
 	for _, l := range legs {
-		for i, n := range [...]uint64{l.sackBlocks, l.stamps, l.sackDrops, l.windowsRounded, l.windowsClamped} {
+		for i, n := range [...]uint64{l.sackBlocks, l.stamps, l.sackDrops, l.windowsRounded, l.windowsClamped, l.unmarked} {
 			sums[i] += n
 		}
 	}

@@ -15,11 +15,22 @@
 //
 // A frame passes these states; each that it fails ends it with a counter (drop) or hands it to the host (exception):
 //
-//	ETHERNET → VLAN → IPV4 | IPV6 → EXTENSION* → TCP → CHECKSUM → KEY
+//	ETHERNET → VLAN → IPV4 | IPV6 → EXTENSION* → TCP → CHECKSUM → FLAGS → OPTIONS (of a SYN) → KEY → CONNECTION → KIND
 //
-// and is then one of four classes: SYN (no connection, a listener), request (payload for a connection that waits for its
-// head), ordinary (any other segment of a connection), exception. What becomes of a TCP segment stands in states.md,
-// which is written from the state table.
+// CONNECTION is the page's state and the side whose CAM was hit; without a hit the state is FREE. KIND is known from
+// FLAGS, but where a row of the state table wants to know more, as of a RST whether it is exact, the page tells: never
+// for data and ACKs of a splice. State, side and kind are a row of the table, and the row is what act carries out;
+// states.md is written from it. For the counters a segment is one of four classes: SYN (no connection, a listener),
+// request (payload for a connection that waits for its head), ordinary (any other segment of a connection), exception.
+//
+// The order of the checks is that of the words on the wire, so CHECKSUM stands behind TCP's lengths and before its
+// flags: no verdict but a drop rests on a frame whose sum is wrong.
+//
+// # Without a page
+//
+// While the SYN defence answers for a listener, a segment that hits no page acts in state STATELESS: a SYN is answered
+// with a cookie and nothing is kept, what brings the cookie back takes a page, and the rest is dropped (defence.go). What a
+// cookie holds, and what of a SYN it keeps, stands in cookie.go.
 //
 // # What a segment can do
 //
@@ -28,10 +39,15 @@
 // a connection's numbers can end it, or make a later RST count as exact. Where a connection has come to a second server,
 // that is judged by leg set B.
 //
+// What the card answers in an end's place, a segment that repeats, that comes out of order or that acknowledges what was
+// never sent, may draw the next such segment. A connection is given geometry.max_answers of these answers between two
+// looks of the timer scan; more is dropped and counted as storm.
+//
 // # State
 //
 // Everything that outlives a batch is in the register file and the memories, where the host can see it. The Core keeps
-// only scratch space and indexes that Reindex derives from the memories.
+// only scratch space, indexes that Reindex derives from the memories, and secrets that follow from the defence's key and
+// epoch.
 //
 // A Core belongs to one goroutine at a time; the card's lock sees to it. It starts none.
 package datapath

@@ -35,6 +35,11 @@ var closeCounters = [...]regs.Reg{
 
 // event tells the host what happened to a connection.
 func (c *Core) event(kind, reason uint32, n uint32, w *page) {
+	c.eventWith(kind, reason, n, w, w[regs.PageADeltaServer])
+}
+
+// eventWith is event with another value than the delta.
+func (c *Core) eventWith(kind, reason uint32, n uint32, w *page, delta uint32) {
 	e := regs.EventEntry{
 		ControlType: kind, HandleN: n, HandleGeneration: regs.PageControlGeneration(w[regs.PageControl]), Tick: c.tick,
 		ReasonReason: reason, IndexService: regs.PageIndexService(w[regs.PageIndex]), IndexServer: regs.PageAIndexServer(w[regs.PageAIndex]),
@@ -42,7 +47,7 @@ func (c *Core) event(kind, reason uint32, n uint32, w *page) {
 		PacketsClient: w[regs.PagePacketsClient], PacketsServer: w[regs.PagePacketsServer],
 		BytesClient: w[regs.PageBytesClient], BytesServer: w[regs.PageBytesServer],
 		BytesHighClient: regs.PageBytesHighClient(w[regs.PageBytesHigh]), BytesHighServer: regs.PageBytesHighServer(w[regs.PageBytesHigh]),
-		Delta: w[regs.PageADeltaServer],
+		Delta: delta,
 	}
 	c.host.Event(&e)
 }

@@ -202,7 +202,7 @@ func (b *bench) accounts() (a accounts) {
 		}
 	}
 	a.acted = b.r.Get64(regs.PmuTranslatedClient) + b.r.Get64(regs.PmuTranslatedServer)
-	for r := regs.ConnectionOpened; r <= regs.ConnectionDropSynAck; r += 8 {
+	for r := regs.ConnectionOpened; r <= regs.ConnectionReplied; r += 8 {
 		a.acted += b.r.Get64(r)
 	}
 	for _, r := range []regs.Reg{regs.AmuNoPage, regs.AmuNoCamPlace, regs.AmuDisabled, regs.HeadNoneFree, regs.TransmitSyn + clientEnd, regs.TransmitSyn + serverEnd, regs.TransmitAck + clientEnd} {
@@ -224,6 +224,7 @@ func (b *bench) fuzzed(t *testing.T, mode byte, raw []byte) {
 			done = b.c.Scan(b.out)
 			b.emitted(t)
 		}
+		b.exceptions() // of servers that were silent
 	}
 	f := &b.buf[0]
 	f.Start, f.End, f.Offload = frame.Headroom, frame.Headroom+uint32(copy(f.Buf[frame.Headroom:], raw)), frame.Offload{}
@@ -251,7 +252,7 @@ func (b *bench) fuzzed(t *testing.T, mode byte, raw []byte) {
 	}
 	if given == 1 && after.reasons-before.reasons != 1 {
 		switch r := got[0].ReasonReason; r {
-		case reasonBad, reasonNoRule, reasonNoServer, reasonHeadLarge: // the URL table and the connection count these
+		case reasonBad, reasonNoRule, reasonNoServer, reasonHeadLarge, reasonServerFailed, reasonKeyExists: // the URL table and the connection count these
 		default:
 			t.Fatalf("an exception of reason %d is counted by no reason", r)
 		}
@@ -363,7 +364,7 @@ func legalOptions(o []byte) bool {
 // touch CAM entries themselves, what must always be true stays true.
 func FuzzCommands(f *testing.F) {
 	b, s, seeds := populated(f)
-	for verb := range byte(14) {
+	for verb := range byte(16) {
 		f.Add([]byte{verb, 3, 1, 0, verb, 200, 9, 0, 1, 2, 3, 4})
 		f.Add([]byte{1, 0, 0, 0, verb, 18, 1, 6, 4, 5, 1, 1})
 	}
@@ -375,7 +376,8 @@ func FuzzCommands(f *testing.F) {
 		touched := false
 		for i := 0; len(data) >= 4 && i < 64; i++ {
 			e := regs.CommandEntry{ControlType: uint32(data[0] & 15), HandleN: uint32(data[1]), HandleGeneration: uint32(data[2] & 7), FlagsToClient: uint32(data[3] & 1), FlagsToServer: uint32(data[3] >> 1 & 1),
-				FlagsServerSide: uint32(data[3] >> 2 & 1), KeyControlKind: uint32(data[3] >> 3 & 3), KeyControlProtocol: protocolTCP, KeyPortsPort: 40000 + uint32(data[2]), KeyPortsDestination: 80, Value: words(world4.client)[0]}
+				FlagsServerSide: uint32(data[3] >> 2 & 1), KeyControlKind: uint32(data[3] >> 3 & 3), KeyControlProtocol: protocolTCP, KeyPortsPort: 40000 + uint32(data[2]), KeyPortsDestination: 80, Value: words(world4.client)[0],
+				KeyIndexIndex: uint32(data[3] >> 5), IovaLo: uint32(len(b.ram)) - 512, Length: uint32(data[3]) * 3}
 			if data[0]&0x80 != 0 {
 				x := seeds[int(data[1])%len(seeds)]
 				b.fuzzed(t, modeSums|data[2]&1, x[data[2]&1])
@@ -383,7 +385,7 @@ func FuzzCommands(f *testing.F) {
 				continue
 			}
 			data = data[4:]
-			touched = touched || e.ControlType >= regs.CommandControlTypeCamInsert
+			touched = touched || e.ControlType >= regs.CommandControlTypeCamInsert && e.ControlType < regs.CommandControlTypeConnect
 			commands, before := b.r.Get64(regs.AmuCommands), b.snapshot()
 			done := b.command(e)
 			b.emitted(t)

@@ -110,6 +110,13 @@ func newBench(t testing.TB, g ssram.Geometry) *bench {
 	return b
 }
 
+// jumbo lets everything through the ports that fits a frame of theirs.
+func (b *bench) jumbo() {
+	for i := range regs.Reg(regs.PortInstances) {
+		b.r.Set(regs.PortMtu+i*regs.PortStride, 9000)
+	}
+}
+
 func set(mem []uint32, index int, n int, e interface{ Encode([]uint32) }) {
 	e.Encode(mem[index*n : (index+1)*n])
 }
@@ -149,6 +156,8 @@ type tcp struct {
 	payload      []byte
 	vlan         uint16
 	ttl          uint8
+	tos          uint8 // or traffic class
+	ae           bool
 	srcMAC       [6]byte
 	dstMAC       [6]byte
 }
@@ -162,16 +171,16 @@ func buildFrame(t testing.TB, s *tcp) []byte {
 	eth := &layers.Ethernet{SrcMAC: s.srcMAC[:], DstMAC: s.dstMAC[:], EthernetType: layers.EthernetTypeIPv4}
 	th := &layers.TCP{SrcPort: layers.TCPPort(s.sport), DstPort: layers.TCPPort(s.dport), Seq: s.seq, Ack: s.ack, Window: s.window, Options: s.options,
 		FIN: s.flags&flagFIN != 0, SYN: s.flags&flagSYN != 0, RST: s.flags&flagRST != 0, PSH: s.flags&flagPSH != 0, ACK: s.flags&flagACK != 0,
-		URG: s.flags&flagURG != 0, ECE: s.flags&flagECE != 0, CWR: s.flags&flagCWR != 0}
+		URG: s.flags&flagURG != 0, ECE: s.flags&flagECE != 0, CWR: s.flags&flagCWR != 0, NS: s.ae}
 	ls := []gopacket.SerializableLayer{eth}
 	ether := layers.EthernetTypeIPv4
 	var ip gopacket.SerializableLayer
 	if s.from.Is4() {
-		x := &layers.IPv4{Version: 4, TTL: s.ttl, Protocol: layers.IPProtocolTCP, SrcIP: s.from.AsSlice(), DstIP: s.to.AsSlice(), Flags: layers.IPv4DontFragment}
+		x := &layers.IPv4{Version: 4, TOS: s.tos, TTL: s.ttl, Protocol: layers.IPProtocolTCP, SrcIP: s.from.AsSlice(), DstIP: s.to.AsSlice(), Flags: layers.IPv4DontFragment}
 		ip = x
 		th.SetNetworkLayerForChecksum(x)
 	} else {
-		x := &layers.IPv6{Version: 6, HopLimit: s.ttl, NextHeader: layers.IPProtocolTCP, SrcIP: s.from.AsSlice(), DstIP: s.to.AsSlice()}
+		x := &layers.IPv6{Version: 6, TrafficClass: s.tos, HopLimit: s.ttl, NextHeader: layers.IPProtocolTCP, SrcIP: s.from.AsSlice(), DstIP: s.to.AsSlice()}
 		ip, ether = x, layers.EthernetTypeIPv6
 		th.SetNetworkLayerForChecksum(x)
 	}
@@ -206,7 +215,7 @@ func parseFrame(t testing.TB, raw []byte) tcp {
 	if x, ok := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4); ok {
 		s.from, _ = netip.AddrFromSlice(x.SrcIP)
 		s.to, _ = netip.AddrFromSlice(x.DstIP)
-		s.ttl = x.TTL
+		s.ttl, s.tos = x.TTL, x.TOS
 		if got := reference(x.Contents); got != 0 {
 			t.Fatalf("IPv4 header checksum wrong: sum leaves %#04x\n% x", got, raw)
 		}
@@ -215,7 +224,7 @@ func parseFrame(t testing.TB, raw []byte) tcp {
 		x := p.Layer(layers.LayerTypeIPv6).(*layers.IPv6)
 		s.from, _ = netip.AddrFromSlice(x.SrcIP)
 		s.to, _ = netip.AddrFromSlice(x.DstIP)
-		s.ttl = x.HopLimit
+		s.ttl, s.tos = x.HopLimit, x.TrafficClass
 		pseudo = append(append(pseudo, x.SrcIP...), x.DstIP...)
 	}
 	s.from, s.to = s.from.Unmap(), s.to.Unmap()
@@ -229,7 +238,7 @@ func parseFrame(t testing.TB, raw []byte) tcp {
 		t.Fatalf("TCP checksum wrong: sum leaves %#04x\n% x", got, raw)
 	}
 	s.sport, s.dport, s.seq, s.ack, s.window, s.options, s.payload = uint16(x.SrcPort), uint16(x.DstPort), x.Seq, x.Ack, x.Window, x.Options, x.Payload
-	s.flags = x.Contents[13]
+	s.flags, s.ae = x.Contents[13], x.Contents[12]&flagAE != 0
 	return s
 }
 
@@ -286,6 +295,30 @@ func (b *bench) wait(d time.Duration) (out [2][]tcp) {
 		out[0], out[1] = append(out[0], o[0]...), append(out[1], o[1]...)
 	}
 	return out
+}
+
+// next lets time pass until the scan sends something, one frame to one port, and says how long that took.
+func (b *bench) next(t testing.TB, port int) (tcp, time.Duration) {
+	t.Helper()
+	for start := b.now; b.now-start < 2*time.Minute; {
+		if out := b.wait(time.Millisecond); len(out[0])+len(out[1]) != 0 {
+			if len(out[1-port]) != 0 {
+				t.Fatalf("sent to the other port: %v", out[1-port])
+			}
+			return one(t, out[port]), b.now - start
+		}
+	}
+	t.Fatal("nothing is sent for two minutes")
+	return tcp{}, 0
+}
+
+// rest lets the scan look at every page, and nothing else that takes time.
+func (b *bench) rest() {
+	b.now += 100 * time.Millisecond
+	b.c.Advance(b.now)
+	for !b.c.Scan(b.out) {
+	}
+	b.out.Reset()
 }
 
 // conn plays both kernels of one connection: it builds segments as the ends would.

@@ -30,8 +30,8 @@ func holding(t *testing.T, promise regs.ServiceEntry, copts, sopts []layers.TCPO
 	}
 	c.sack = c.cseq - uint32(len(bigHead))
 	out := b.push(1, c.server(flagSYN|flagACK, "", sopts...))
-	if len(out[0]) != 0 {
-		t.Fatalf("the SYN-ACK draws %v to the client", out[0])
+	if ack := one(t, out[0]); ack.flags != flagACK || ack.seq != c.cack || ack.ack != c.cseq || len(ack.payload) != 0 {
+		t.Fatalf("the SYN-ACK draws %v to the client, want an ACK with the server's window", ack)
 	}
 	return b, c, out[1]
 }
@@ -214,10 +214,13 @@ func TestHeldZeroWindow(t *testing.T) {
 	if len(out[1]) != 0 {
 		t.Fatalf("sent into a closed window: %v", out[1])
 	}
-	for i := range 8 {
-		probes := b.wait(1110 * time.Millisecond)[1]
-		if s := one(t, probes); s.seq != c.sack || len(s.payload) != 1 {
+	for i := range 12 { // more often than the limit allows in silence
+		s, after := b.next(t, 1)
+		if s.seq != c.sack || len(s.payload) != 1 {
 			t.Fatalf("probe %d: %v, want one byte from %#x", i, s, c.sack)
+		}
+		if want := min(200*time.Millisecond<<i, time.Minute); after < want || after > want+101*time.Millisecond {
+			t.Errorf("probe %d after %v, want %v and a sweep", i, after, want)
 		}
 		if out := b.push(1, closed()); len(out[0])+len(out[1]) != 0 {
 			t.Fatalf("answer %d draws %v", i, out)
@@ -283,7 +286,7 @@ func TestHeldFIN(t *testing.T) {
 	if out := b.push(1, c.server(flagACK, "")); len(out[0])+len(out[1]) != 0 {
 		t.Fatalf("acknowledgement without the FIN draws %v", out)
 	}
-	again := one(t, b.wait(1110 * time.Millisecond)[1])
+	again := one(t, b.wait(310 * time.Millisecond)[1])
 	if again.flags&flagFIN == 0 || len(again.payload) != 0 || again.seq != c.cseq-1 {
 		t.Fatalf("FIN sent again: %v", again)
 	}
@@ -316,7 +319,7 @@ func TestHeldFINIsNotAcknowledgedByUs(t *testing.T) {
 	if got := b.state(c); got != Closing {
 		t.Fatalf("state %d while the server has not acknowledged the FIN, want closing", got)
 	}
-	if again := one(t, b.wait(1110 * time.Millisecond)[1]); again.flags&flagFIN == 0 || string(again.payload) != request {
+	if again := one(t, b.wait(310 * time.Millisecond)[1]); again.flags&flagFIN == 0 || string(again.payload) != request {
 		t.Errorf("sent again: %v, want request and FIN", again)
 	}
 	c.sack = c.cseq
@@ -400,6 +403,31 @@ func TestHeldEverySplit(t *testing.T) {
 				t.Errorf("timestamps %v, head of %d bytes: the server got %d", ts, len(head), len(got))
 			}
 			b.check(t)
+		}
+	}
+}
+
+// TestHeldClock: held bytes that are sent again have a TSval no older than what the client's segments brought the server
+// meanwhile (RFC 7323, 5.3 would have them dropped).
+func TestHeldClock(t *testing.T) {
+	opts := func(val, ecr uint32) []layers.TCPOption {
+		return []layers.TCPOption{optMSS(1460), optNop, optNop, optTS(val, ecr)}
+	}
+	b, c, sent := holding(t, regs.ServiceEntry{PromiseTimestamps: 1}, opts(100, 0), opts(5000, 100), 30000)
+	if len(sent) == 0 {
+		t.Fatal("nothing was sent to the server")
+	}
+	passed := one(t, b.push(0, c.client(flagACK, "more", optTS(900, 0)))[1])
+	if want := u32(900); string(passed.option(layers.TCPOptionKindTimestamps)[:4]) != string(want) {
+		t.Fatalf("the client's segment went on as %v", passed)
+	}
+	again := b.wait(3 * time.Second)[1]
+	if len(again) == 0 {
+		t.Fatal("held bytes are not sent again")
+	}
+	for _, s := range again {
+		if got := s.option(layers.TCPOptionKindTimestamps); string(got[:4]) != string(u32(900)) {
+			t.Errorf("sent again with TSval %x, the server has seen 900: %v", got[:4], s)
 		}
 	}
 }

@@ -106,6 +106,9 @@ func (c *Core) reindex(dirty uint32) {
 			}
 		}
 	}
+	if dirty == ^uint32(0) {
+		c.RekeyDefence()
+	}
 	if dirty&ssram.DirtyCam != 0 {
 		c.cams[ClientSide].Rebuild()
 		c.cams[ServerSide].Rebuild()

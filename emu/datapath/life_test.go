@@ -51,8 +51,11 @@ func (c *conn) splice(t *testing.T) {
 	c.sack = cisn + 1
 	out = b.push(1, c.server(flagSYN|flagACK, "", c.sopts...))
 	held := one(t, out[1])
-	if len(out[0]) != 0 || held.flags != flagACK|flagPSH || held.seq != cisn+1 || held.ack != sisn+1 || !bytes.Equal(held.payload, []byte(request)) {
-		t.Fatalf("held bytes: %v, to the client %v", held, out[0])
+	if held.flags != flagACK|flagPSH || held.seq != cisn+1 || held.ack != sisn+1 || !bytes.Equal(held.payload, []byte(request)) {
+		t.Fatalf("held bytes: %v", held)
+	}
+	if ack := one(t, out[0]); ack.flags != flagACK || ack.seq != c.cack || ack.ack != c.cseq || len(ack.payload) != 0 {
+		t.Fatalf("the server's window comes as %v", ack)
 	}
 	c.sack += uint32(len(request))
 	var sopts []layers.TCPOption

@@ -3,7 +3,6 @@ package datapath
 import (
 	"encoding/binary"
 
-	"splicenic/emu/cam"
 	"splicenic/regs"
 )
 
@@ -17,6 +16,7 @@ type options struct {
 	hasWscale  bool
 	sack       bool
 	timestamps bool
+	ecn        bool // not an option, but agreed upon like one
 }
 
 // maxWscale is the largest window shift (RFC 7323, 2.3).
@@ -49,7 +49,20 @@ func readOptions(o []byte) (x options) {
 	return x
 }
 
-func (p *packet) options() options { return readOptions(p.b[p.tcp+20 : p.payload]) }
+// options reads a segment's options. A SYN offers ECN with both flags, a SYN-ACK takes it with one (RFC 3168, 6.1.1);
+// what else they may stand for, the receiver of a SYN that offers AccECN need not know (RFC 9768, 3.1.2).
+func (p *packet) options() options {
+	if p.kept {
+		return p.syn
+	}
+	o := readOptions(p.b[p.tcp+20 : p.payload])
+	want := uint8(flagECE | flagCWR)
+	if p.segment == SYNACK {
+		want = flagECE
+	}
+	o.ecn = p.flags&(flagECE|flagCWR) == want
+	return o
+}
 
 func (p *packet) window() uint32 { return uint32(binary.BigEndian.Uint16(p.b[p.tcp+14:])) }
 
@@ -68,25 +81,20 @@ func (c *Core) open(p *packet, out *Output) {
 		c.refuse(p, out)
 		return
 	}
-	n, ok := c.allocate()
+	if c.limited(p, uint32(service)) {
+		return
+	}
+	n, ok := c.take(p)
 	if !ok {
-		c.count(regs.AmuNoPage)
 		c.refuse(p, out)
 		return
 	}
 	w := c.page(n)
-	if c.cams[ClientSide].Insert(&p.key[ClientSide], p.hash[ClientSide], handleOf(n, w), false) != cam.OK {
-		c.count(regs.AmuNoCamPlace)
-		c.r.Set(regs.AmuLive, c.r.Get(regs.AmuLive)-1)
-		c.release(n, w)
-		c.refuse(p, out)
-		return
-	}
 	c.fillPage(p, w, n, uint32(service))
 	c.count(regs.ConnectionOpened)
 	c.event(regs.EventControlTypeOpened, 0, n, w)
 	c.sendSynAck(n, w, out)
-	c.arm(w, c.tick+c.ticks(regs.TimerRetransmit))
+	c.expect(w, c.ticks(regs.TimerRetransmit))
 }
 
 // fillPage writes the client leg of a new connection.
@@ -130,6 +138,12 @@ func (c *Core) fillPage(p *packet, w *page, n, service uint32) {
 			link |= regs.PageClientLinkTimestampsMask
 		}
 	}
+	if o.ecn {
+		opts |= regs.PageOptionsEcnOfferedMask
+		if regs.ServicePromiseEcn(promise) != 0 {
+			link |= regs.PageClientLinkEcnMask
+		}
+	}
 	w[regs.PageClientLink] = link
 	w[regs.PageOptions] = opts
 	w[regs.PageClientMacLo] = binary.BigEndian.Uint32(p.b[8:])
@@ -149,7 +163,7 @@ func (c *Core) fillPage(p *packet, w *page, n, service uint32) {
 		isn = n
 	}
 	w[regs.PageIsn] = isn
-	w[regs.PageTimestampBase] = clock
+	w[regs.PageTimestampBase] = clock + c.tick
 }
 
 // defaultMSS is what an end that announces none can take (RFC 9293, 3.7.1).
@@ -182,13 +196,14 @@ func (c *Core) refuse(p *packet, out *Output) {
 // client: the half-open connection starts over on the same page.
 func (c *Core) synAgain(p *packet, w *page, out *Output) {
 	n := p.handle & handleMask
+	c.countSyn()
 	if p.seq != w[regs.PageClientIsn] {
 		service := regs.PageIndexService(w[regs.PageIndex])
 		keep := w[regs.PageControl] & (regs.PageControlGenerationMask | regs.PageControlValidMask)
 		*w = page{}
 		w[regs.PageControl] = keep
 		c.fillPage(p, w, n, service)
-		c.arm(w, c.tick+c.ticks(regs.TimerRetransmit))
+		c.expect(w, c.ticks(regs.TimerRetransmit))
 	}
 	w[regs.PageLastSeen] = c.tick
 	c.count(regs.TransmitResentSyn + regs.TransmitClientEnd*regs.TransmitStride)
@@ -198,8 +213,9 @@ func (c *Core) synAgain(p *packet, w *page, out *Output) {
 // establish completes the client's handshake. Payload of the same segment is the beginning of the request.
 func (c *Core) establish(p *packet, w *page, out *Output) {
 	if p.ack != w[regs.PageIsn]+1 {
-		c.count(regs.ConnectionDropBadAck)
-		c.replyRST(p, p.ack, 0, flagRST, out)
+		if c.outOfPlace(w, regs.ConnectionDropBadAck) {
+			c.replyRST(p, p.ack, 0, flagRST, out)
+		}
 		return
 	}
 	c.setState(w, WaitHead)
@@ -208,7 +224,7 @@ func (c *Core) establish(p *packet, w *page, out *Output) {
 	c.seenClient(p, w)
 	c.arm(w, c.tick+c.waitHead(w))
 	switch p.segment {
-	case Data, FINData:
+	case Data, URG, FINData:
 		w[regs.PagePacketsClient] -= p.segs // hold counts the segment
 		c.hold(p, w, out)
 	case FIN:
@@ -224,7 +240,8 @@ func (c *Core) waitHead(w *page) uint32 {
 	return c.ticks(regs.TimerWaitHead)
 }
 
-// seenClient notes what a client segment before the splice tells: that it lives, its window, its clock.
+// seenClient notes what a client segment before the splice tells: that it lives, its window, its clock, and whether the
+// network was crowded on its way.
 func (c *Core) seenClient(p *packet, w *page) {
 	w[regs.PageLastSeen] = c.tick
 	w[regs.PagePacketsClient] += p.segs
@@ -234,12 +251,23 @@ func (c *Core) seenClient(p *packet, w *page) {
 			w[regs.PageClientTimestamp] = o.tsval
 		}
 	}
+	if w[regs.PageClientLink]&regs.PageClientLinkEcnMask != 0 {
+		if p.flags&flagCWR != 0 {
+			w[regs.PageClientLink] &^= regs.PageClientLinkCongestionMask
+		}
+		if p.ecn() == ecnCE {
+			w[regs.PageClientLink] |= regs.PageClientLinkCongestionMask
+		}
+	}
 }
 
 // reopen gives a newer SYN of the same client port a connection of its own. In quarantine both ends are done; a SYN is
-// newer with a higher sequence number or a newer timestamp.
+// newer with a higher sequence number or a newer timestamp. After a RST no end keeps the old connection's numbers, and a
+// SYN is newer with any but its own.
 func (c *Core) reopen(p *packet, w *page, out *Output) {
-	newer := int32(p.seq-w[regs.PageASeqClient+inForce(w[regs.PageControl])]) > 0
+	const fins = regs.PageClientLinkFinClientAckedMask | regs.PageClientLinkFinServerAckedMask
+	newer := int32(p.seq-w[regs.PageASeqClient+inForce(w[regs.PageControl])]) > 0 ||
+		w[regs.PageClientLink]&fins != fins && p.seq != w[regs.PageClientIsn]
 	if o := p.options(); !newer && o.timestamps && w[regs.PageClientLink]&regs.PageClientLinkTimestampsMask != 0 {
 		newer = int32(o.tsval-w[regs.PageClientTimestamp]) > 0
 	}
@@ -249,7 +277,8 @@ func (c *Core) reopen(p *packet, w *page, out *Output) {
 	}
 	c.count(regs.ConnectionReused)
 	c.recycle(p.handle&handleMask, w)
-	c.open(p, out)
+	p.hit = false
+	c.begin(p, out)
 }
 
 // clientGone ends a connection whose client sent FIN before it made a request.
@@ -260,21 +289,29 @@ func (c *Core) clientGone(p *packet, w *page, out *Output) {
 		c.probe(p, w, out)
 		return
 	}
+	if w[regs.PageControl]&regs.PageControlWaitingHostMask != 0 { // the end of a request, which the client sends again
+		c.count(regs.ConnectionDropWaitingHost)
+		return
+	}
 	c.resetClient(w, out)
 	c.abort(n, w, reasonAbortClientGone)
 }
 
 // clientReset ends a connection on an exact RST before the splice (RFC 5961, 3.2).
 func (c *Core) clientReset(p *packet, w *page, out *Output) {
-	if p.seq != c.expected(w) {
-		c.count(regs.ConnectionDropRst)
-		return
-	}
 	n := p.handle & handleMask
 	if State(regs.PageControlState(w[regs.PageControl])) == ServerSyn {
 		c.resetServer(w, 0, w[regs.PageAIsn]+1, out)
 	}
 	c.abort(n, w, reasonAbortClientGone)
+}
+
+// room is how much the head buffer still takes.
+func (c *Core) room(w *page) uint32 {
+	if w[regs.PageControl]&regs.PageControlHeadMask == 0 {
+		return c.headBytes()
+	}
+	return c.headBytes() - heldBytes(w)
 }
 
 // expected is the next sequence number of the client before the splice.
@@ -296,15 +333,18 @@ func (c *Core) probe(p *packet, w *page, out *Output) {
 		c.seenClient(p, w)
 		return
 	}
+	counter := regs.ConnectionDropDuplicate
 	switch {
 	case p.flags&flagACK != 0 && p.ack != w[regs.PageIsn]+1:
-		c.count(regs.ConnectionDropBadAck)
+		counter = regs.ConnectionDropBadAck
 	case int32(p.seq-next) > 0:
-		c.count(regs.ConnectionDropOutOfOrder)
-	default:
-		c.count(regs.ConnectionDropDuplicate)
+		counter = regs.ConnectionDropOutOfOrder
+	case p.segment == Data && p.seq == next:
+		counter = regs.ConnectionDropNoRoom
 	}
-	c.ackClient(w, out)
+	if c.outOfPlace(w, counter) {
+		c.ackClient(w, out)
+	}
 }
 
 // arm sets the page's one deadline.

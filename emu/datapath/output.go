@@ -73,3 +73,19 @@ func (c *Core) mtu(port uint32) uint32 {
 	}
 	return c.r.Get(regs.PortMtu+regs.Reg(port)*regs.PortStride) & regs.PortMtuBytesMask
 }
+
+// hopMTU returns what fits on the way to a next hop.
+func (c *Core) hopMTU(hop []uint32) uint32 {
+	return min(c.mtu(regs.NextHopControlPort(hop[regs.NextHopControl])), pathMTU(hop))
+}
+
+// pathMTU returns what fits on the path behind a next hop, where that is known to be less than its port's MTU.
+func pathMTU(hop []uint32) uint32 {
+	if mtu := regs.NextHopMacHiMtu(hop[regs.NextHopMacHi]); mtu != 0 {
+		return mtu
+	}
+	return anyMTU
+}
+
+// anyMTU is no limit.
+const anyMTU = 0xffff

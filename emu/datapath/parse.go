@@ -71,8 +71,11 @@ type packet struct {
 	tagged  bool
 	hit     bool
 	legB    bool
-	request bool // payload for a connection that waits for its head
-	given   bool // to the host
+	kept    bool // syn stands for the options
+	syn     options
+	service int32 // of the listener, where guard found one
+	request bool  // payload for a connection that waits for its head
+	given   bool  // to the host
 }
 
 // Exception reasons.
@@ -89,6 +92,10 @@ const (
 	reasonNoRule    = regs.ExceptionReasonReasonNoRule
 	reasonNoServer  = regs.ExceptionReasonReasonNoServer
 	reasonHeadLarge = regs.ExceptionReasonReasonHeadTooLarge
+	reasonTooBig    = regs.ExceptionReasonReasonTooBig
+
+	reasonServerFailed = regs.ExceptionReasonReasonServerFailed
+	reasonKeyExists    = regs.ExceptionReasonReasonKeyExists
 
 	kindIPv4 = regs.PageControlKindIpv4
 	kindIPv6 = regs.PageControlKindIpv6
@@ -108,7 +115,7 @@ func (c *Core) punt(p *packet, reason uint8) {
 func (c *Core) parse(port int, f *frame.Frame, p *packet) {
 	b := f.Bytes()
 	p.f, p.b, p.port, p.segs, p.vlan, p.tagged, p.hit, p.vip, p.server, p.handle = f, b, uint8(port), 1, 0, false, false, -1, -1, 0
-	p.side, p.request, p.given = ClientSide, false, false
+	p.side, p.request, p.given, p.kept = ClientSide, false, false, false
 	if len(b) < 14 {
 		c.drop(p, regs.ParserDropTruncated)
 		return
@@ -283,12 +290,12 @@ func (c *Core) parseTCP(p *packet, pseudo uint64) {
 	if !c.checkSum(p, t, 16, pseudo) {
 		return
 	}
-	if p.flags&(flagFIN|flagSYN|flagRST|flagPSH|flagACK|flagURG) == 0 || p.flags&flagSYN != 0 && p.flags&(flagFIN|flagRST) != 0 {
+	p.segment = classify(p.flags, p.length)
+	if p.segment == SYNFIN {
 		c.drop(p, regs.ParserDropTcpFlags)
 		return
 	}
-	p.segment = classify(p.flags, p.length)
-	if p.segment == SYN && !validOptions(t[20:hlen]) {
+	if p.segment <= SYNData && !validOptions(t[20:hlen]) {
 		c.drop(p, regs.ParserDropTcpOption)
 		return
 	}
@@ -297,12 +304,17 @@ func (c *Core) parseTCP(p *packet, pseudo uint64) {
 	p.class = classTCP
 }
 
+// classify tells the kind of a segment as far as flags and length do.
 func classify(flags uint8, length uint32) Kind {
 	switch {
+	case flags&(flagFIN|flagSYN|flagRST|flagPSH|flagACK|flagURG) == 0, flags&flagSYN != 0 && flags&(flagFIN|flagRST) != 0:
+		return SYNFIN
 	case flags&flagRST != 0:
 		return RST
 	case flags&(flagSYN|flagACK) == flagSYN|flagACK:
 		return SYNACK
+	case flags&flagSYN != 0 && length != 0:
+		return SYNData
 	case flags&flagSYN != 0:
 		return SYN
 	case flags&flagACK == 0:
@@ -311,10 +323,12 @@ func classify(flags uint8, length uint32) Kind {
 		return FINData
 	case flags&flagFIN != 0:
 		return FIN
-	case length != 0:
-		return Data
-	default:
+	case length == 0:
 		return ACK
+	case flags&flagURG != 0:
+		return URG
+	default:
+		return Data
 	}
 }
 

@@ -74,8 +74,13 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 	}
 	scale := ld(w, regs.PageAScale+leg)
 	taken := takes(p, w, leg, scale, p.seq, end, p.ack)
-	if control&regs.PageControlHeldMask != 0 && !c.aboveHeld(p, w, end, taken, out) {
-		return
+	if control&regs.PageControlHeldMask != 0 {
+		if taken {
+			clientClock(p, w, scale)
+		}
+		if !c.aboveHeld(p, w, end, taken, out) {
+			return
+		}
 	}
 	if scale&regs.PageAScaleArmedMask == 0 {
 		c.count(regs.ConnectionDropState)
@@ -87,6 +92,9 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 		c.count(regs.ConnectionDropNextHop)
 		return
 	}
+	if !c.fits(p, c.hopMTU(hop)) {
+		return
+	}
 	x := rewrite{
 		addSeq: ld(w, regs.PageADeltaClient+leg), addAck: -ld(w, regs.PageADeltaServer+leg),
 		difference: uint64(regs.PageAChecksumClient(ld(w, regs.PageAChecksum+leg))),
@@ -96,9 +104,19 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 	if x.timestamps {
 		x.addVal, x.addEcr = ld(w, regs.PageATimestampClient+leg), -ld(w, regs.PageATimestampServer+leg)
 	}
+	if v == VerdictTranslateRST && control&regs.PageControlHeldMask != 0 {
+		if has := ld(w, regs.PageAAckServer+leg); has != p.seq { // the client's RST is beyond what the server has
+			c.resetServer(w, leg, has+x.addSeq, out)
+		}
+	}
+	if scale&regs.PageAScaleEcnMask == 0 && p.marked() {
+		x.difference += c.clearECN(p)
+	}
 	window := p.window()
 	c.translate(p, &x)
 	t := p.b[p.tcp:]
+	local := ld(w, regs.PageALocal+leg)
+	binary.BigEndian.PutUint16(t, uint16(regs.PageALocalPort(local)))
 	binary.BigEndian.PutUint16(t[2:], uint16(regs.ServerControlPort(s[regs.ServerControl])))
 	if p.kind == kindIPv6 {
 		store6(p.b[p.ip+24:], (*address)(s[regs.ServerAddress:]))
@@ -108,11 +126,15 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 		c.finishIPv4(p)
 	}
 	if p.f.Offload.GSOType != frame.GSONone {
-		c.finishOffload(p, regs.PageALocalMss(ld(w, regs.PageALocal+leg)))
+		c.finishOffload(p, regs.PageALocalMss(local), pathMTU(hop))
 	}
 
 	c.tally(p, w, regs.PagePacketsClient, regs.PageBytesClient)
-	if taken {
+	switch {
+	case !taken:
+	case control&regs.PageControlHeldMask != 0:
+		markHeld(p, w, end, p.ack, window)
+	default:
 		mark(p, w, leg, end, p.ack, window)
 	}
 	c.transmitted[ClientSide] += 1
@@ -132,6 +154,9 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 		c.count(regs.ConnectionDropState)
 		return
 	}
+	if !c.fits(p, c.mtu(regs.PageControlPort(control))) {
+		return
+	}
 	x := rewrite{
 		addSeq: ld(w, regs.PageADeltaServer+leg), addAck: -ld(w, regs.PageADeltaClient+leg),
 		difference: uint64(regs.PageAChecksumServer(ld(w, regs.PageAChecksum+leg))),
@@ -147,7 +172,7 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 	marked := ack
 	if control&regs.PageControlHeldMask != 0 && p.flags&flagACK != 0 {
 		switch {
-		case taken && c.heldAcked(p, w, ack, out):
+		case taken && c.heldAcked(p, w, end, ack, out):
 			control &^= regs.PageControlHeldMask
 		case p.segment == ACK:
 			c.count(regs.ConnectionDropHeldAck)
@@ -161,10 +186,15 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 	if x.timestamps {
 		x.addVal, x.addEcr = ld(w, regs.PageATimestampServer+leg), -ld(w, regs.PageATimestampClient+leg)
 	}
+	if scale&regs.PageAScaleEcnMask == 0 && p.marked() {
+		x.difference += c.clearECN(p)
+	}
 	window := p.window()
 	c.translate(p, &x)
 	t := p.b[p.tcp:]
-	binary.BigEndian.PutUint16(t, uint16(regs.PagePortsVip(ld(w, regs.PagePorts))))
+	ports := ld(w, regs.PagePorts)
+	binary.BigEndian.PutUint16(t, uint16(regs.PagePortsVip(ports)))
+	binary.BigEndian.PutUint16(t[2:], uint16(regs.PagePortsClient(ports)))
 	vip := regs.PageIndexVip(ld(w, regs.PageIndex))
 	if p.kind == kindIPv6 {
 		store6(p.b[p.ip+8:], (*address)(entry(c.m.Vip, vip, vipWords)[regs.AddressAddress:]))
@@ -174,11 +204,18 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 		c.finishIPv4(p)
 	}
 	if p.f.Offload.GSOType != frame.GSONone {
-		c.finishOffload(p, regs.PageOfferMss(ld(w, regs.PageOffer)))
+		c.finishOffload(p, regs.PageOfferMss(ld(w, regs.PageOffer)), anyMTU)
 	}
 
 	c.tally(p, w, regs.PagePacketsServer, regs.PageBytesServer)
-	if taken {
+	switch {
+	case !taken:
+	case control&regs.PageControlHeldMask != 0:
+		markHeld(p, w, end, marked, window)
+		if x.timestamps {
+			serverClock(p, w)
+		}
+	default:
 		mark(p, w, leg, end, marked, window)
 	}
 	c.transmitted[ServerSide] += 1
@@ -188,31 +225,51 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 	c.closing(p, w, v, control, leg, end, taken)
 }
 
+// clientClock and serverClock follow the clocks of both ends while bytes are held, so that what this card still sends in
+// an end's place is never older than what that end sent last (RFC 7323, 5.3).
+func clientClock(p *packet, w *page, scale uint32) {
+	if scale&regs.PageAScaleTimestampsMask == 0 {
+		return
+	}
+	if o := p.options(); o.timestamps && int32(o.tsval-ld(w, regs.PageClientTimestamp)) > 0 {
+		st(w, regs.PageClientTimestamp, o.tsval)
+	}
+}
+
+// serverClock reads a translated segment.
+func serverClock(p *packet, w *page) {
+	if o := p.options(); o.timestamps && int32(o.tsval-ld(w, regs.PageTimestampBase)) > 0 {
+		st(w, regs.PageTimestampBase, o.tsval)
+	}
+}
+
 // tally notes a translated segment in the timer mark and the page's counters. The one in 4 GiB that carries into the
 // upper byte counters leaves the mark as the segment before it set it, so that no packet writes more than eight words.
 func (c *Core) tally(p *packet, w *page, packets, bytes int) {
 	st(w, packets, ld(w, packets)+p.segs)
-	if p.length == 0 || !c.addBytes(w, bytes, p.length) {
-		st(w, regs.PageLastSeen, c.tick)
+	if p.length != 0 && c.addBytes(w, bytes, p.length) {
+		return
 	}
+	st(w, regs.PageLastSeen, c.tick)
 }
 
-// aboveHeld says whether a client segment may pass while bytes below H are held. What lies wholly below is answered
+// aboveHeld says whether a client segment may pass while bytes below H are held. A RST may. What else lies wholly below is answered
 // with an ACK; what crosses H waits for the server to reach H.
 func (c *Core) aboveHeld(p *packet, w *page, end uint32, taken bool, out *Output) bool {
 	held := ld(w, regs.PageHeldBoundary)
-	if int32(p.seq-held) >= 0 {
+	if int32(p.seq-held) >= 0 || p.segment == RST {
 		return true
 	}
 	if taken {
-		st(w, regs.PageAWindow, regs.SetPageAWindowClient(ld(w, regs.PageAWindow), p.window()))
+		markHeld(p, w, end, p.ack, p.window())
 	}
 	if int32(end-held) > 0 {
 		c.count(regs.ConnectionDropStraddlesHeld)
 		return false
 	}
-	c.count(regs.ConnectionDropBelowHeld)
-	c.ackClient(w, out)
+	if c.outOfPlace(w, regs.ConnectionDropBelowHeld) {
+		c.ackClient(w, out)
+	}
 	return false
 }
 
@@ -367,9 +424,35 @@ func (c *Core) finishIPv4(p *packet) {
 	binary.BigEndian.PutUint32(ip[8:], hop|uint32(^frame.Fold(sum)))
 }
 
+// fits says whether a segment may go on to a network of that MTU, before anything of it is changed. A coalesced one is
+// cut at the port anyway. One that its sender lets be fragmented is made into such a frame: TCP segments arrive where
+// fragments may not. Any other goes to the host, which tells the sender (RFC 1191, RFC 8201).
+func (c *Core) fits(p *packet, mtu uint32) bool {
+	if p.end-p.ip <= mtu || p.f.Offload.GSOType != frame.GSONone {
+		return true
+	}
+	room := int32(mtu - (p.payload - p.ip))
+	if p.kind == kindIPv6 || p.b[p.ip+6]&dontFragment != 0 || p.flags&(flagSYN|flagRST|flagURG) != 0 || room < minCut {
+		p.reason = reasonTooBig
+		c.exception(p, p.handle)
+		return false
+	}
+	p.f.Offload = frame.Offload{Flags: frame.NeedsChecksum, GSOType: frame.GSOTCP4, GSOSize: uint16(room),
+		HdrLen: uint16(p.payload), CsumStart: uint16(p.tcp), CsumOffset: 16}
+	if p.flags&flagCWR != 0 {
+		p.f.Offload.GSOType |= frame.GSOECN
+	}
+	return true
+}
+
+const (
+	dontFragment = 0x40 // in the first byte of the fragment field
+	minCut       = 8    // payload bytes of the smallest segment a port cuts to
+)
+
 // finishOffload completes a coalesced frame: its field holds the sum of the pseudo-header, and its segments must fit
-// the MSS of the end they go to.
-func (c *Core) finishOffload(p *packet, mss uint32) {
+// the MSS of the end they go to and the path there; the port sees to its own MTU.
+func (c *Core) finishOffload(p *packet, mss, path uint32) {
 	o := &p.f.Offload
 	n := int(p.end - p.tcp)
 	pseudo := uint64(0)
@@ -379,8 +462,10 @@ func (c *Core) finishOffload(p *packet, mss uint32) {
 		pseudo = frame.Pseudo4(p.b[p.ip:], protocolTCP, n)
 	}
 	binary.BigEndian.PutUint16(p.b[p.tcp+16:], frame.Fold(pseudo))
-	if room := mss - (p.payload - p.tcp - 20); uint32(o.GSOSize) > room && int32(room) > 0 {
-		o.GSOSize = uint16(room)
+	for _, room := range [...]uint32{mss - (p.payload - p.tcp - 20), path - (p.payload - p.ip)} {
+		if uint32(o.GSOSize) > room && int32(room) > 0 {
+			o.GSOSize = uint16(room)
+		}
 	}
 }
 

@@ -33,12 +33,13 @@ func held(t *testing.T, c *conn) {
 }
 
 var (
+	quick   = map[regs.Reg]uint32{regs.TimerRetransmitLimit: 3, regs.TimerRetransmitMin: 1000, regs.TimerRetransmitMax: 1000}
 	patient = map[regs.Reg]uint32{regs.TimerRetransmitLimit: 15}
 	brief   = map[regs.Reg]uint32{regs.TimerWaitHead: 2000, regs.TimerIdle: 3000, regs.TimerClosing: 1500}
 )
 
 var expiries = []expiry{
-	{name: "syn_rcvd, SYN-ACK sent again", vanish: at(SynRcvd), after: 4 * time.Second, counter: regs.ConnectionAbortSynAck, resent: regs.TransmitResentSyn + clientEnd},
+	{name: "syn_rcvd, SYN-ACK sent again", vanish: at(SynRcvd), registers: quick, after: 4 * time.Second, counter: regs.ConnectionAbortSynAck, resent: regs.TransmitResentSyn + clientEnd},
 	{name: "syn_rcvd, time-out", vanish: at(SynRcvd), registers: patient, after: 10 * time.Second, counter: regs.ConnectionExpiredSynRcvd},
 	{name: "wait_head", vanish: at(WaitHead), registers: brief, after: 2 * time.Second, counter: regs.ConnectionExpiredWaitHead, rstClient: true},
 	{name: "wait_head, part of a head", vanish: func(t *testing.T, c *conn) {
@@ -46,12 +47,13 @@ var expiries = []expiry{
 		one(t, c.b.push(0, c.client(flagACK, request[:7]))[0])
 	}, registers: brief, after: 2 * time.Second, counter: regs.ConnectionExpiredWaitHead, rstClient: true},
 	{name: "wait_head, the host is deciding", vanish: func(t *testing.T, c *conn) {
+		c.b.attach()
 		c.reach(t, WaitHead)
 		c.b.push(0, c.client(flagACK, "\x16\x03\x01"))
 	}, registers: brief, after: 2 * time.Second, counter: regs.ConnectionExpiredWaitHead, rstClient: true},
-	{name: "server_syn, SYN sent again", vanish: at(ServerSyn), after: 4 * time.Second, counter: regs.ConnectionAbortServerSyn, resent: regs.TransmitResentSyn + serverEnd, rstClient: true, rstServer: true},
-	{name: "server_syn, time-out", vanish: at(ServerSyn), registers: patient, after: 10 * time.Second, counter: regs.ConnectionExpiredServerSyn, rstClient: true, rstServer: true},
-	{name: "spliced, held bytes sent again", vanish: held, after: 4 * time.Second, counter: regs.ConnectionAbortHeld, resent: regs.TransmitResentHeld + serverEnd, rstClient: true, rstServer: true},
+	{name: "server_syn, SYN sent again", vanish: at(ServerSyn), registers: quick, after: 4 * time.Second, counter: regs.ConnectionAbortServerSyn, resent: regs.TransmitResentSyn + serverEnd, rstClient: true, rstServer: true},
+	{name: "server_syn, time-out", vanish: at(ServerSyn), registers: patient, after: 5 * time.Second, counter: regs.ConnectionExpiredServerSyn, rstClient: true, rstServer: true},
+	{name: "spliced, held bytes sent again", vanish: held, registers: quick, after: 4 * time.Second, counter: regs.ConnectionAbortHeld, resent: regs.TransmitResentHeld + serverEnd, rstClient: true, rstServer: true},
 	{name: "spliced, idle", vanish: at(Spliced), registers: brief, after: 3 * time.Second, counter: regs.ConnectionExpiredIdle, rstClient: true, rstServer: true},
 	{name: "closing, one FIN", vanish: at(Closing), registers: brief, after: 3 * time.Second, counter: regs.ConnectionExpiredIdle, rstClient: true, rstServer: true},
 	{name: "closing, both FINs", vanish: func(t *testing.T, c *conn) {

@@ -21,13 +21,14 @@ type leg struct {
 	deltaClient, deltaServer       uint32
 	stampClient, stampServer       uint32
 	shiftClient, shiftServer       int // of windows, left is positive
-	sack, timestamps               bool
+	sack, timestamps, ecn          bool
 	tagClient, tagServer           bool
 	vlanClient, vlanServer         uint16
 	clientMAC                      [6]byte
 	index                          int // of VIP, service, server and next hop
 	sackBlocks, stamps, sackDrops  uint64
 	windowsRounded, windowsClamped uint64
+	unmarked                       uint64
 }
 
 // translate is the frame that has to leave the other port.
@@ -83,7 +84,11 @@ func (l *leg) ipv4(t testing.TB, side Side, b []byte) []byte {
 	ip.SrcIP, ip.DstIP = l.ends(side)
 	ip.TTL--
 	pseudo := append(append([]byte(nil), ip.SrcIP...), ip.DstIP...)
-	segment := l.tcp(side, pseudo, ip.Payload)
+	tos := ip.TOS
+	if !l.ecn {
+		ip.TOS &= 0xfc
+	}
+	segment := l.tcp(side, pseudo, ip.Payload, tos != ip.TOS)
 	sb := gopacket.NewSerializeBuffer()
 	must(t, gopacket.SerializeLayers(sb, gopacket.SerializeOptions{ComputeChecksums: true}, &ip, gopacket.Payload(segment)))
 	return sb.Bytes()
@@ -96,17 +101,21 @@ func (l *leg) ipv6(t testing.TB, side Side, b []byte) []byte {
 	copy(header[8:], src)
 	copy(header[24:], dst)
 	header[7]--
+	class := header[1]
+	if !l.ecn {
+		header[1] &= 0xcf
+	}
 	next := header[6]
 	for next == 0 || next == 60 { // options headers stay as they are
 		n := 8 + 8*int(payload[1])
 		next = payload[0]
 		header, payload = append(header, payload[:n]...), payload[n:]
 	}
-	return append(header, l.tcp(side, append(append([]byte(nil), src...), dst...), payload)...)
+	return append(header, l.tcp(side, append(append([]byte(nil), src...), dst...), payload, !l.ecn && class&0x30 != 0)...)
 }
 
-// tcp rewrites a segment. addresses are those of the new pseudo-header.
-func (l *leg) tcp(side Side, addresses, b []byte) []byte {
+// tcp rewrites a segment. addresses are those of the new pseudo-header; unmarked says that its packet lost a mark.
+func (l *leg) tcp(side Side, addresses, b []byte, unmarked bool) []byte {
 	var h layers.TCP
 	_ = h.DecodeFromBytes(b, gopacket.NilDecodeFeedback) // it refuses illegal options; the fields are there
 	addSeq, takeAck, shift := l.deltaClient, l.deltaServer, l.shiftClient
@@ -124,7 +133,14 @@ func (l *leg) tcp(side Side, addresses, b []byte) []byte {
 		h.Ack -= takeAck
 	}
 	out = binary.BigEndian.AppendUint32(out, h.Ack)
-	out = append(out, b[12], b[13])
+	offset, flags := b[12], b[13]
+	if !l.ecn {
+		offset, flags = offset&0xfe, flags&0x3f
+	}
+	if unmarked || offset != b[12] || flags != b[13] {
+		l.unmarked++
+	}
+	out = append(out, offset, flags)
 	if !h.SYN {
 		h.Window = l.window(h.Window, shift)
 	}
@@ -238,6 +254,9 @@ func (b *bench) plantLeg(l *leg) uint32 {
 	}
 	if l.timestamps {
 		s |= regs.PageAScaleTimestampsMask
+	}
+	if l.ecn {
+		s |= regs.PageAScaleEcnMask
 	}
 	w[regs.PageAScale] = s
 	w[regs.PageAChecksum] = c.differences(w)

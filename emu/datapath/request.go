@@ -1,7 +1,6 @@
 package datapath
 
 import (
-	"splicenic/emu/cam"
 	"splicenic/emu/urltable"
 	"splicenic/regs"
 )
@@ -32,13 +31,13 @@ func (c *Core) hold(p *packet, w *page, out *Output) {
 	switch {
 	case !urltable.CanStart(head[0]):
 		c.count(regs.UrlNotHttp)
-		c.waitForHost(p, w, reasonBad)
+		c.waitForHost(p, w, reasonBad, out)
 	case end > 0:
 		c.count(regs.ConnectionHeadComplete)
 		c.ackClient(w, out)
 		c.decide(p, n, w, head[:end], out)
 	case stored == c.headBytes():
-		c.waitForHost(p, w, reasonHeadLarge)
+		c.waitForHost(p, w, reasonHeadLarge, out)
 	case w[regs.PageClientLink]&regs.PageClientLinkFinClientMask != 0:
 		c.resetClient(w, out)
 		c.abort(n, w, reasonAbortClientGone)
@@ -52,23 +51,19 @@ func (c *Core) headBytes() uint32 { return regs.HeadBytes }
 // store copies what is new of a segment behind what is held. The first accepted byte wins; bytes beyond a gap are not
 // taken. It returns false where the segment brought nothing.
 func (c *Core) store(p *packet, w *page, out *Output) bool {
-	c.seenClient(p, w)
+	if p.ack == w[regs.PageIsn]+1 && p.seq-w[regs.PageClientIsn]-1 <= c.headBytes() { // any other nobody may believe
+		c.seenClient(p, w)
+	}
 	next := c.expected(w)
 	skip := next - p.seq
 	fin := p.flags&flagFIN != 0
 	switch {
 	case p.ack != w[regs.PageIsn]+1:
-		c.count(regs.ConnectionDropBadAck)
-		c.ackClient(w, out)
-		return false
+		return c.notStored(w, regs.ConnectionDropBadAck, out)
 	case int32(skip) < 0:
-		c.count(regs.ConnectionDropOutOfOrder)
-		c.ackClient(w, out)
-		return false
+		return c.notStored(w, regs.ConnectionDropOutOfOrder, out)
 	case skip > p.length || skip == p.length && !fin || w[regs.PageClientLink]&regs.PageClientLinkFinClientMask != 0:
-		c.count(regs.ConnectionDropDuplicate)
-		c.ackClient(w, out)
-		return false
+		return c.notStored(w, regs.ConnectionDropDuplicate, out)
 	}
 	if w[regs.PageControl]&regs.PageControlHeadMask == 0 && !c.takeHead(w) {
 		return false
@@ -80,8 +75,7 @@ func (c *Core) store(p *packet, w *page, out *Output) bool {
 		fresh, fin = fresh[:room], false
 	}
 	if len(fresh) == 0 && !fin {
-		c.count(regs.ConnectionDropNoRoom)
-		return false
+		return c.notStored(w, regs.ConnectionDropNoRoom, out)
 	}
 	copy(c.head(w)[stored:], fresh)
 	w[regs.PageHead] = regs.SetPageHeadBytes(w[regs.PageHead], stored+uint32(len(fresh)))
@@ -90,6 +84,14 @@ func (c *Core) store(p *packet, w *page, out *Output) bool {
 		w[regs.PageClientLink] |= regs.PageClientLinkFinClientMask
 	}
 	return true
+}
+
+// notStored answers a segment that brought nothing.
+func (c *Core) notStored(w *page, counter regs.Reg, out *Output) bool {
+	if c.outOfPlace(w, counter) {
+		c.ackClient(w, out)
+	}
+	return false
 }
 
 // addBytes adds to one of the two payload counters of a page and says whether that carried into its upper bits.
@@ -117,10 +119,16 @@ func (c *Core) appendHeld(p *packet, w *page, out *Output) {
 }
 
 // waitForHost hands the decision to the host. Until its command, or the end of WAIT_HEAD, the client is not answered.
-func (c *Core) waitForHost(p *packet, w *page, reason uint8) {
+// Where no host takes exceptions, or has no room for one, the connection ends at once, as with handOver: nobody would
+// decide, and the client's next segments do not ask again.
+func (c *Core) waitForHost(p *packet, w *page, reason uint8, out *Output) {
 	w[regs.PageControl] = regs.SetPageControlHostReason(w[regs.PageControl]|regs.PageControlWaitingHostMask, uint32(reason))
 	p.reason = reason
-	c.exception(p, handleOf(p.handle&handleMask, w))
+	n := p.handle & handleMask
+	if !c.exception(p, handleOf(n, w)) {
+		c.resetClient(w, out)
+		c.abort(n, w, unserved(w, reasonExpiredWaitHead))
+	}
 }
 
 // unserved is the reason by which a connection ends that nobody decided about in the card: otherwise, unless its request
@@ -130,8 +138,10 @@ func unserved(w *page, otherwise uint32) uint32 {
 		return otherwise
 	}
 	switch regs.PageControlHostReason(w[regs.PageControl]) {
-	case reasonNoRule, reasonNoServer:
+	case reasonNoRule, reasonNoServer, reasonServerFailed:
 		return reasonAbortNoServer
+	case reasonKeyExists:
+		return reasonAbortKeyExists
 	}
 	return otherwise
 }
@@ -144,16 +154,16 @@ func (c *Core) decide(p *packet, n uint32, w *page, head []byte, out *Output) {
 	group, reason := c.match(w, bank, head)
 	c.r.Set(inUse, c.r.Get(inUse)-1)
 	if reason != 0 {
-		c.waitForHost(p, w, reason)
+		c.waitForHost(p, w, reason, out)
 		return
 	}
 	w[regs.PageChoice] = group | regs.TableBankGeneration(c.r.Get(regs.TableBank))<<regs.PageChoiceGenerationShift
 	server, ok := c.pick(group, bank, uint32(p.kind))
 	if !ok {
-		c.waitForHost(p, w, reasonNoServer)
+		c.waitForHost(p, w, reasonNoServer, out)
 		return
 	}
-	c.startServer(n, w, server, out)
+	c.startServer(p, n, w, server, out)
 }
 
 // match runs the URL table over a head, in the bank in force. reason is not zero where the host has to decide.
@@ -221,17 +231,7 @@ func (c *Core) pick(group, bank, kind uint32) (server uint32, ok bool) {
 		w := c.m.Slot[at+cursor]
 		cursor++
 		i := regs.SlotSlotServer(w)
-		if regs.SlotSlotValid(w) == 0 || i >= c.m.Geometry.Servers {
-			continue
-		}
-		s := c.server(i)
-		ctl := s[regs.ServerControl]
-		if regs.ServerControlValid(ctl) == 0 || regs.ServerControlClosed(ctl) != 0 || regs.ServerControlKind(ctl) != kind ||
-			regs.ServerControlMethod(ctl) != regs.ServerControlMethodNat {
-			continue
-		}
-		hop := c.hop(s)
-		if hop == nil || regs.NextHopControlValid(hop[regs.NextHopControl]) == 0 || regs.NextHopControlResolved(hop[regs.NextHopControl]) == 0 {
+		if regs.SlotSlotValid(w) == 0 || !c.usable(i, kind) {
 			continue
 		}
 		state[regs.GroupStateCursor] = cursor
@@ -240,59 +240,4 @@ func (c *Core) pick(group, bank, kind uint32) (server uint32, ok bool) {
 	}
 	state[regs.GroupStateCursor] = cursor
 	return 0, false
-}
-
-// startServer writes leg set A, enters the server-side key and sends our SYN. With NAT the server sees the client's own
-// address, port and sequence number, so the forward delta is zero.
-func (c *Core) startServer(n uint32, w *page, server uint32, out *Output) {
-	s := c.server(server)
-	hop := c.hop(s)
-	w[regs.PageAIndex] = server
-	w[regs.PageALocal] = regs.PagePortsClient(w[regs.PagePorts])
-	w[regs.PageAIsn] = w[regs.PageClientIsn]
-	scale := uint32(0)
-	if regs.NextHopControlTagged(hop[regs.NextHopControl]) != 0 {
-		scale = regs.SetPageAScaleVlan(0, regs.NextHopControlVlan(hop[regs.NextHopControl]))
-	}
-	w[regs.PageAScale] = scale
-	w[regs.PageControl] = regs.SetPageControlServerPort(w[regs.PageControl], regs.NextHopControlPort(hop[regs.NextHopControl]))
-	state := c.serverState(w)
-	k, h := c.serverKey(w, 0)
-	result := c.cams[ServerSide].Insert(&k, h, handleOf(n, w), false)
-	if result == cam.Exists && c.recycleHolder(&k, h) {
-		result = c.cams[ServerSide].Insert(&k, h, handleOf(n, w), false)
-	}
-	if result != cam.OK {
-		reason := uint32(reasonAbortKeyExists)
-		if result == cam.Refused {
-			reason = reasonNoCamPlace
-		}
-		c.resetClient(w, out)
-		c.abort(n, w, reason)
-		return
-	}
-	c.setState(w, ServerSyn)
-	state[regs.ServerStateUseCount]++
-	state[regs.ServerStateActive]++
-	if state[regs.ServerStateConnectionsLo]++; state[regs.ServerStateConnectionsLo] == 0 {
-		state[regs.ServerStateConnectionsHi]++
-	}
-	w[regs.PageOptions] = regs.SetPageOptionsRetries(w[regs.PageOptions], 0)
-	c.sendServerSyn(w, out)
-	c.arm(w, c.tick+c.ticks(regs.TimerRetransmit))
-}
-
-// recycleHolder frees the connection in quarantine that has a server-side key.
-func (c *Core) recycleHolder(k *cam.Key, h uint64) bool {
-	handle, _, ok := c.cams[ServerSide].Lookup(k, h)
-	if !ok {
-		return false
-	}
-	old := handle & handleMask
-	ow := c.page(old)
-	if State(regs.PageControlState(ow[regs.PageControl])) != Quarantine || handleOf(old, ow) != handle {
-		return false
-	}
-	c.recycle(old, ow)
-	return true
 }

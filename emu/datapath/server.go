@@ -18,11 +18,11 @@ func (c *Core) serverSynAck(p *packet, w *page, out *Output) {
 	if !o.hasMSS {
 		o.mss = defaultMSS(p.kind)
 	}
+	c.learn(n, w, &o)
 	if o.mss < regs.PageClientMacHiMss(w[regs.PageClientMacHi]) || link&regs.PageClientLinkTimestampsMask != 0 && !o.timestamps {
-		c.serverFailed(w)
+		c.count(regs.ConnectionServerProfile)
 		c.replyRST(p, p.ack, 0, flagRST, out)
-		c.resetClient(w, out)
-		c.abort(n, w, reasonAbortProfile)
+		c.serverFailed(p, n, w, reasonAbortProfile, out)
 		return
 	}
 	w[regs.PageALocal] = regs.SetPageALocalMss(w[regs.PageALocal], o.mss)
@@ -32,11 +32,59 @@ func (c *Core) serverSynAck(p *packet, w *page, out *Output) {
 	window := shiftWindow(p.window(), -int32(regs.PageAScaleServerWscale(w[regs.PageAScale])))
 	w[regs.PageAWindow] = regs.SetPageAWindowServer(w[regs.PageAWindow], window)
 	if link&regs.PageClientLinkTimestampsMask != 0 {
-		w[regs.PageATimestampServer] = w[regs.PageTimestampBase] + c.tick - o.tsval
+		w[regs.PageATimestampServer] = w[regs.PageTimestampBase] - o.tsval
 	}
 	w[regs.PagePacketsServer] += p.segs
 	w[regs.PageLastSeen] = c.tick
-	c.splice(n, w, out)
+	c.splice(n, w, c.measured(w), out)
+}
+
+// measured is the first retransmission time-out after the server's handshake. A SYN that was sent once measured the
+// round trip R: R plus four times its deviation of R/2 (RFC 6298, 2.2). One that was sent again measured nothing, and the
+// path is slow or bad (5.7).
+func (c *Core) measured(w *page) uint32 {
+	if regs.PageOptionsRetries(w[regs.PageOptions]) != 0 {
+		return 3 * c.ticks(regs.TimerRetransmit)
+	}
+	return max(3*(c.tick-w[regs.PageOpened]), c.ticks(regs.TimerRetransmitMin))
+}
+
+// learn tells the host where a SYN-ACK differs from the server's profile. What our SYN did not offer the SYN-ACK does not
+// tell; a profile becomes known by one that answers everything a profile needs.
+func (c *Core) learn(n uint32, w *page, o *options) {
+	link := w[regs.PageClientLink]
+	before := c.server(regs.PageAIndexServer(w[regs.PageAIndex]))[regs.ServerProfile]
+	now := regs.SetServerProfileMss(before, o.mss)
+	if link&regs.PageClientLinkWscaleMask != 0 {
+		now &^= regs.ServerProfileWscaleMask | regs.ServerProfileWscaleOnMask
+		if o.hasWscale {
+			now |= regs.ServerProfileWscaleOnMask | o.wscale<<regs.ServerProfileWscaleShift
+		}
+	}
+	for _, x := range [...]struct {
+		offered, profile uint32
+		kept             bool
+	}{
+		{regs.PageClientLinkSackMask, regs.ServerProfileSackMask, o.sack},
+		{regs.PageClientLinkTimestampsMask, regs.ServerProfileTimestampsMask, o.timestamps},
+		{regs.PageClientLinkEcnMask, regs.ServerProfileEcnMask, o.ecn},
+	} {
+		if link&x.offered == 0 {
+			continue
+		}
+		now &^= x.profile
+		if x.kept {
+			now |= x.profile
+		}
+	}
+	const needed = regs.PageClientLinkWscaleMask | regs.PageClientLinkSackMask | regs.PageClientLinkTimestampsMask
+	if link&needed == needed {
+		now |= regs.ServerProfileKnownMask
+	}
+	if now != before {
+		c.count(regs.ConnectionServerLearned)
+		c.eventWith(regs.EventControlTypeProfile, 0, n, w, now)
+	}
 }
 
 // scales works out how window fields are shifted and which options the leg carries.
@@ -48,6 +96,9 @@ func (c *Core) scales(w *page, o *options) uint32 {
 	}
 	if link&regs.PageClientLinkTimestampsMask != 0 {
 		s |= regs.PageAScaleTimestampsMask
+	}
+	if link&regs.PageClientLinkEcnMask != 0 && o.ecn {
+		s |= regs.PageAScaleEcnMask
 	}
 	if link&regs.PageClientLinkWscaleMask == 0 {
 		return s
@@ -61,8 +112,9 @@ func (c *Core) scales(w *page, o *options) uint32 {
 	return regs.SetPageAScaleServer(s, o.wscale-promised)
 }
 
-// splice arms the page and sends what is held. Also the host's arm_and_send ends here.
-func (c *Core) splice(n uint32, w *page, out *Output) {
+// splice arms the page, sends what is held, and tells the client the server's window in place of the head buffer's. Also
+// the host's arm_and_send ends here.
+func (c *Core) splice(n uint32, w *page, timeout uint32, out *Output) {
 	held := c.heldEnd(w) - w[regs.PageClientIsn] - 1
 	w[regs.PageADeltaServer] = w[regs.PageIsn] - w[regs.PageAServerIsn]
 	w[regs.PageADeltaClient] = w[regs.PageAIsn] - w[regs.PageClientIsn]
@@ -73,7 +125,7 @@ func (c *Core) splice(n uint32, w *page, out *Output) {
 	w[regs.PageASeqServer] = w[regs.PageIsn] + 1
 	w[regs.PageAAckServer] = w[regs.PageClientIsn] + 1
 	w[regs.PageARto] = 0
-	w[regs.PageOptions] = regs.SetPageOptionsRetries(w[regs.PageOptions], 0)
+	w[regs.PageHeldBoundary] = c.heldEnd(w)
 	c.setState(w, Spliced)
 	if w[regs.PageClientLink]&regs.PageClientLinkFinClientMask != 0 {
 		w[regs.PageFinClient] = c.heldEnd(w)
@@ -84,75 +136,97 @@ func (c *Core) splice(n uint32, w *page, out *Output) {
 	c.disarm(w)
 	if held == 0 {
 		c.ackServer(w, 0, out)
-		return
+	} else {
+		w[regs.PageControl] |= regs.PageControlHeldMask
+		c.sendHeld(w, 0, out)
+		c.expect(w, timeout)
 	}
-	w[regs.PageHeldBoundary] = c.heldEnd(w)
-	w[regs.PageControl] |= regs.PageControlHeldMask
-	c.sendHeld(w, 0, out)
-	c.arm(w, c.tick+c.ticks(regs.TimerRetransmit))
+	c.count(regs.TransmitWindow + clientEnd)
+	c.ackClient(w, out)
 }
 
 // heldEnd is the client's next sequence number at the splice: behind the held bytes and a held FIN.
 func (c *Core) heldEnd(w *page) uint32 { return c.expected(w) }
 
-// serverRefused ends a connection whose server answered our SYN with RST.
+// serverRefused takes in that the server answered our SYN with RST.
 func (c *Core) serverRefused(p *packet, w *page, out *Output) {
-	if p.flags&flagACK == 0 || p.ack != w[regs.PageAIsn]+1 {
-		c.count(regs.ConnectionDropRst)
-		return
-	}
-	c.serverFailed(w)
-	c.resetClient(w, out)
-	c.abort(p.handle&handleMask, w, reasonAbortRefused)
+	c.serverFailed(p, p.handle&handleMask, w, reasonAbortRefused, out)
 }
+
+// maxStale is how many SYNs a server may answer as part of an older connection before it counts as failed.
+const maxStale = 3
 
 // serverStale answers what belongs to an older connection of the same four-tuple with RST, as the server expects from a
-// client in SYN-SENT (RFC 9293, 3.10.7.3); our SYN is sent again by the timer.
-func (c *Core) serverStale(p *packet, _ *page, out *Output) {
-	c.count(regs.ConnectionDropBadAck)
+// client in SYN-SENT (RFC 9293, 3.10.7.3). That usually ends the older connection, so our SYN is sent again at once, the
+// first time. A SYN counts once, however much of the older connection is on its way.
+func (c *Core) serverStale(p *packet, w *page, out *Output) {
+	if !c.outOfPlace(w, regs.ConnectionDropBadAck) {
+		return
+	}
 	c.replyRST(p, p.ack, 0, flagRST, out)
+	stale, sent := regs.PageARtoSent(w[regs.PageARto])+1, regs.PageOptionsRetries(w[regs.PageOptions])+1
+	if stale > sent {
+		return
+	}
+	w[regs.PageARto] = regs.SetPageARtoSent(w[regs.PageARto], stale)
+	switch stale {
+	case 1:
+		c.count(regs.ConnectionServerStale)
+		c.count(regs.TransmitResentSyn + serverEnd)
+		c.sendServerSyn(w, out)
+		c.await(w, regs.PageARtoInterval(w[regs.PageARto]))
+		w[regs.PageOptions] = regs.SetPageOptionsRetries(w[regs.PageOptions], sent)
+	case maxStale:
+		c.serverFailed(p, p.handle&handleMask, w, reasonAbortRefused, out)
+	}
 }
 
-func (c *Core) serverFailed(w *page) {
-	c.serverState(w)[regs.ServerStateFailed]++
-}
-
-// serverAckAgain repeats the ACK of the server's handshake.
-func (c *Core) serverAckAgain(p *packet, w *page, out *Output) {
-	w[regs.PageLastSeen] = c.tick
-	w[regs.PagePacketsServer] += p.segs
+// serverAckAgain repeats the ACK of the server's handshake. Any other SYN-ACK is no sign of life of this connection, and
+// draws the same as a challenge (RFC 5961, 4).
+func (c *Core) serverAckAgain(p *packet, w *page, counter regs.Reg, out *Output) {
+	if !c.outOfPlace(w, counter) {
+		return
+	}
 	leg := 0
 	if p.legB {
 		leg = legWords
 	}
+	if p.seq == w[regs.PageAServerIsn+leg] {
+		w[regs.PageLastSeen] = c.tick
+		w[regs.PagePacketsServer] += p.segs
+	}
 	c.ackServer(w, leg, out)
 }
 
-// heldAcked takes in a server acknowledgement while bytes are held. ack is in the client's numbers. It returns true
-// where the boundary is reached and the head buffer is free again.
-func (c *Core) heldAcked(p *packet, w *page, ack uint32, out *Output) bool {
+// heldAcked takes in a server acknowledgement while bytes are held, of a segment that ends at end. Both are in the
+// client's numbers. It returns true where the boundary is reached and the head buffer is free again.
+func (c *Core) heldAcked(p *packet, w *page, end, ack uint32, out *Output) bool {
 	if int32(ack-ld(w, regs.PageHeldBoundary)) >= 0 {
 		st(w, regs.PageControl, ld(w, regs.PageControl)&^(regs.PageControlHeldMask|regs.PageControlDeadlineMask))
 		c.releaseHead(w)
 		return true
 	}
-	c.heldProgress(p, w, ack, out)
+	c.heldProgress(p, w, end, ack, out)
 	return false
 }
 
 // heldProgress takes in an acknowledgement below H at the transmit end: it drives our timer, and makes room for what is
 // not sent yet. A server that answers with its window closed is alive; where it opens, what probed it is sent again.
-func (c *Core) heldProgress(p *packet, w *page, ack uint32, out *Output) {
-	window := p.window()
-	if regs.PageAWindowServer(w[regs.PageAWindow]) == 0 {
+func (c *Core) heldProgress(p *packet, w *page, end, ack uint32, out *Output) {
+	window, known := p.window(), regs.PageAWindowServer(w[regs.PageAWindow])
+	newer := int32(ack - w[regs.PageAAckServer])
+	if !newerWindow(newer, int32(end-w[regs.PageASeqServer]), window, known) {
+		return // overtaken by what told more
+	}
+	if known == 0 {
 		w[regs.PageARto] = regs.SetPageARtoSent(w[regs.PageARto], 0)
 	}
 	w[regs.PageAWindow] = regs.SetPageAWindowServer(w[regs.PageAWindow], window)
-	if newer := int32(ack-w[regs.PageAAckServer]) > 0; newer || window == 0 {
-		if newer {
-			w[regs.PageAAckServer] = ack
-			c.arm(w, c.tick+c.ticks(regs.TimerRetransmit))
-		}
+	switch {
+	case newer > 0:
+		w[regs.PageAAckServer] = ack
+		c.progress(w)
+	case window == 0:
 		w[regs.PageOptions] = regs.SetPageOptionsRetries(w[regs.PageOptions], 0)
 	}
 	c.sendHeld(w, 0, out)

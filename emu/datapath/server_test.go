@@ -36,6 +36,8 @@ func TestServerRefuses(t *testing.T) {
 	if got := b.r.Get64(regs.ConnectionDropRst); got != 2 {
 		t.Errorf("drop_rst: got %d, want 2", got)
 	}
+	b.r.Set(regs.RingControl+regs.RingException*regs.RingStride, 0) // no host chooses another
+	b.c.host.Control()
 	out := b.push(1, c.server(flagRST|flagACK, ""))
 	if rst := one(t, out[0]); rst.flags&flagRST == 0 || rst.seq != c.cack || rst.ack != c.cseq {
 		t.Errorf("the client is sent %v, want an exact RST", rst)
@@ -61,12 +63,21 @@ func TestServerStale(t *testing.T) {
 		b, c := asking(t, regs.ServiceEntry{}, plainOptions, plainOptions)
 		x := *c
 		x.sseq, x.sack = 0x31415926, 0x27182818
-		out := b.push(1, x.server(s.flags, s.payload))
-		if rst := one(t, out[1]); rst.flags != flagRST || rst.seq != 0x27182818 || len(out[0]) != 0 {
-			t.Errorf("flags %#x: the server is sent %v, want RST with seq of its ack", s.flags, out)
+		stale := x.server(s.flags, s.payload)
+		out := b.push(1, stale, stale)
+		if len(out[1]) != 3 || len(out[0]) != 0 {
+			t.Fatalf("flags %#x: got %v, want RST, SYN, RST to the server", s.flags, out)
+		}
+		for i, want := range []tcp{{flags: flagRST, seq: 0x27182818}, {flags: flagSYN, seq: c.sack - 1}, {flags: flagRST, seq: 0x27182818}} {
+			if got := out[1][i]; got.flags != want.flags || got.seq != want.seq {
+				t.Errorf("flags %#x: segment %d to the server is %v, want %v", s.flags, i, got, want)
+			}
 		}
 		if syn := one(t, b.wait(1110 * time.Millisecond)[1]); syn.flags != flagSYN || syn.seq != c.sack-1 {
 			t.Errorf("flags %#x: then %v, want our SYN again", s.flags, syn)
+		}
+		if got := b.r.Get64(regs.ConnectionServerStale); got != 1 {
+			t.Errorf("flags %#x: server_stale: got %d, want 1", s.flags, got)
 		}
 		if got := c.serverBytes(t, c.sack); got != request {
 			t.Errorf("flags %#x: then the server gets %q", s.flags, got)
@@ -101,19 +112,17 @@ func TestServerProfile(t *testing.T) {
 			b, c := asking(t, promise, copts, tt.sopts)
 			out := b.push(1, c.server(flagSYN|flagACK, "", tt.sopts...))
 			if tt.aborts {
-				if rst := one(t, out[0]); rst.flags&flagRST == 0 || rst.seq != c.cack || rst.ack != c.cseq {
-					t.Errorf("the client is sent %v", rst)
+				if rst := one(t, out[1]); rst.flags != flagRST || rst.seq != c.sack || len(out[0]) != 0 {
+					t.Errorf("got %v, want RST to the server", out)
 				}
-				if rst := one(t, out[1]); rst.flags != flagRST || rst.seq != c.sack {
-					t.Errorf("the server is sent %v", rst)
+				if got := b.r.Get64(regs.ConnectionServerProfile); got != 1 {
+					t.Errorf("server_profile: got %d, want 1", got)
 				}
-				if got := b.r.Get64(regs.ConnectionAbortProfile); got != 1 {
-					t.Errorf("abort_profile: got %d, want 1", got)
-				}
-				b.allFree(t)
+				b.failed(t, c, 0, 1)
 				return
 			}
 			one(t, out[1])
+			one(t, out[0])
 			c.sack = c.cseq
 			c.serverWindow, c.window = 1000, 1000
 			got := one(t, b.push(1, c.server(flagACK, "data", optNop, optNop, optTS(10, 100)))[0])
@@ -130,45 +139,6 @@ func TestServerProfile(t *testing.T) {
 			}
 			b.check(t)
 		})
-	}
-}
-
-// TestServerKeyExists: a client port that comes to one server over two VIPs cannot be told apart there. The second is
-// refused; or, if the first is in quarantine, takes its place.
-func TestServerKeyExists(t *testing.T) {
-	for _, s := range []State{Spliced, Quarantine} {
-		b := newBench(t, smallGeometry())
-		b.serve(world4, 0, regs.ServiceEntry{})
-		second := world4
-		second.vip = world4.vip.Next()
-		b.serve(second, 1, regs.ServiceEntry{})
-		b.m.Slot[2*b.m.Geometry.Slots] = b.m.Slot[0] // the same server
-		b.now = time.Second
-		c := &conn{b: b, w: world4, port: 40001, cseq: 1, sseq: 2, opts: plainOptions, sopts: plainOptions}
-		c.reach(t, s)
-		b.check(t)
-		x := &conn{b: b, w: second, port: 40001, cseq: 1 << 30, sseq: 2, opts: plainOptions, sopts: plainOptions}
-		x.reach(t, WaitHead)
-		out := b.push(0, x.client(flagACK, request))
-		b.check(t)
-		if s == Quarantine {
-			one(t, out[1])
-			if got := b.r.Get64(regs.AmuQuarantineEarly); got != 1 {
-				t.Errorf("quarantine_early: got %d, want 1", got)
-			}
-			x.sack = 1<<30 + 1
-			if got := x.serverBytes(t, x.sack); got != request {
-				t.Errorf("the server gets %q", got)
-			}
-			continue
-		}
-		if len(out[0]) != 2 || out[0][1].flags&flagRST == 0 || len(out[1]) != 0 {
-			t.Errorf("got %v, want ACK and RST to the client", out)
-		}
-		if got := b.r.Get64(regs.ConnectionAbortKeyExists); got != 1 {
-			t.Errorf("abort_key_exists: got %d, want 1", got)
-		}
-		one(t, b.push(1, c.server(flagACK, "still there"))[0])
 	}
 }
 
@@ -213,7 +183,18 @@ func TestRepeatedServerSynAck(t *testing.T) {
 			t.Errorf("repeated SYN-ACK draws %v", out)
 		}
 	}
-	if held := one(t, b.wait(1110 * time.Millisecond)[1]); string(held.payload) != request {
+	w := b.c.page(b.pageOf(t))
+	packets, seen := w[regs.PagePacketsServer], w[regs.PageLastSeen]
+	b.now += 200 * time.Millisecond
+	other := *c
+	other.sseq += 1000
+	if ack := one(t, b.push(1, other.server(flagSYN|flagACK, "", plainOptions...))[1]); ack.flags != flagACK || ack.ack != c.sseq {
+		t.Errorf("another SYN-ACK draws %v, want a challenge", ack)
+	}
+	if got := [2]uint32{w[regs.PagePacketsServer], w[regs.PageLastSeen]}; packets != 4 || got != [2]uint32{packets, seen} {
+		t.Errorf("packets and time of the last after another SYN-ACK: %d, want those of the four before, %d", got, [2]uint32{packets, seen})
+	}
+	if held := one(t, b.wait(310 * time.Millisecond)[1]); string(held.payload) != request {
 		t.Errorf("held bytes again: %v", held)
 	}
 	b.check(t)
@@ -232,7 +213,7 @@ func TestNextHopGone(t *testing.T) {
 		t.Errorf("drop_next_hop: got %d, want 1", got)
 	}
 	b.m.NextHop[regs.NextHopControl] = hop
-	if syn := one(t, b.wait(1110 * time.Millisecond)[1]); syn.flags != flagSYN {
+	if syn := one(t, b.wait(2210 * time.Millisecond)[1]); syn.flags != flagSYN {
 		t.Errorf("got %v, want our SYN", syn)
 	}
 }

@@ -88,6 +88,9 @@ func (c *Core) scanRested() bool {
 func (c *Core) expire(n uint32, out *Output) {
 	w := c.page(n)
 	control := w[regs.PageControl]
+	if w[regs.PageClientLink]&regs.PageClientLinkAnswersMask != 0 {
+		w[regs.PageClientLink] &^= regs.PageClientLinkAnswersMask
+	}
 	switch state := State(regs.PageControlState(control)); state {
 	case SynRcvd:
 		c.expireSynRcvd(n, w, out)
@@ -100,6 +103,10 @@ func (c *Core) expire(n uint32, out *Output) {
 	case ServerSyn:
 		c.expireServerSyn(n, w, out)
 	case Spliced, Closing:
+		if control&regs.PageControlReplyMask != 0 {
+			c.expireReply(n, w, out)
+			return
+		}
 		if control&regs.PageControlHeldMask != 0 && c.due(w) {
 			c.expireHeld(n, w, out)
 			return
@@ -111,7 +118,9 @@ func (c *Core) expire(n uint32, out *Output) {
 		}
 		if c.tick-w[regs.PageLastSeen] >= idle {
 			c.count(regs.TimerExpired)
-			c.resetBoth(w, out)
+			if reason != reasonExpiredIdle || !c.idleSilent(w) {
+				c.resetBoth(w, out)
+			}
 			c.abort(n, w, reason)
 		}
 	}
@@ -129,14 +138,39 @@ func (c *Core) idle(w *page) uint32 {
 	return c.ticks(regs.TimerIdle)
 }
 
-// again counts one more retransmission of what the page waits for. It returns false where the limit is reached.
+// idleSilent says whether the page's service lets idle connections go without a word.
+func (c *Core) idleSilent(w *page) bool {
+	return regs.ServiceControlIdleSilent(c.service(regs.PageIndexService(w[regs.PageIndex]))[regs.ServiceControl]) != 0
+}
+
+// expect arms the time-out of what was just sent for the first time.
+func (c *Core) expect(w *page, timeout uint32) {
+	w[regs.PageOptions] = regs.SetPageOptionsRetries(w[regs.PageOptions], 0)
+	c.await(w, timeout)
+}
+
+// await arms a retransmission time-out, within its bound.
+func (c *Core) await(w *page, timeout uint32) {
+	timeout = min(max(timeout, 1), max(c.ticks(regs.TimerRetransmitMax), 1), 0xffff)
+	w[regs.PageARto] = regs.SetPageARtoInterval(w[regs.PageARto], timeout)
+	c.arm(w, c.tick+timeout)
+}
+
+// progress starts the time-out over: the other end acknowledged something new (RFC 6298, 5.3). What it backed off to
+// comes down to the initial time-out, since nothing measures the round trip again.
+func (c *Core) progress(w *page) {
+	c.expect(w, min(regs.PageARtoInterval(w[regs.PageARto]), c.ticks(regs.TimerRetransmit)))
+}
+
+// again counts one more retransmission of what the page waits for, and doubles the time-out (RFC 6298, 5.5). It returns
+// false where the limit is reached.
 func (c *Core) again(w *page) bool {
 	retries := regs.PageOptionsRetries(w[regs.PageOptions])
 	if retries >= regs.TimerRetransmitLimitTimes(c.r.Get(regs.TimerRetransmitLimit)) {
 		return false
 	}
 	w[regs.PageOptions] = regs.SetPageOptionsRetries(w[regs.PageOptions], retries+1)
-	c.arm(w, c.tick+c.ticks(regs.TimerRetransmit))
+	c.await(w, 2*regs.PageARtoInterval(w[regs.PageARto]))
 	return true
 }
 
@@ -161,7 +195,7 @@ func (c *Core) expireSynRcvd(n uint32, w *page, out *Output) {
 func (c *Core) expireServerSyn(n uint32, w *page, out *Output) {
 	reason := uint32(0)
 	switch {
-	case c.tick-w[regs.PageOpened] >= c.ticks(regs.TimerServerSyn):
+	case c.tick-w[regs.PageOpened] >= c.serverTime(w):
 		reason = reasonExpiredServer
 	case !c.due(w):
 		return
@@ -174,17 +208,21 @@ func (c *Core) expireServerSyn(n uint32, w *page, out *Output) {
 		c.sendServerSyn(w, out)
 		return
 	}
-	c.serverFailed(w)
 	c.resetServer(w, 0, w[regs.PageAIsn]+1, out)
-	c.resetClient(w, out)
-	c.abort(n, w, reason)
+	c.serverFailed(nil, n, w, reason, out)
+}
+
+// serverTime is a server's part of the time-out of SERVER_SYN: half for the first, a quarter for each other, so that all
+// that a request may be offered to stay within it.
+func (c *Core) serverTime(w *page) uint32 {
+	return c.ticks(regs.TimerServerSyn) >> min(regs.PageOptionsTries(w[regs.PageOptions])+1, 2)
 }
 
 // expireHeld sends again what the server has not acknowledged of the held bytes.
 func (c *Core) expireHeld(n uint32, w *page, out *Output) {
 	c.count(regs.TimerExpired)
 	if !c.again(w) {
-		c.serverFailed(w)
+		c.serverState(w)[regs.ServerStateFailed]++
 		c.resetBoth(w, out)
 		c.abort(n, w, reasonAbortHeld)
 		return

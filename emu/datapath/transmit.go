@@ -147,10 +147,7 @@ func (c *Core) serverRoute(w *page, leg int, r *route) bool {
 		sport: regs.PageALocalPort(w[regs.PageALocal+leg]), dport: regs.ServerControlPort(s[regs.ServerControl]),
 	}
 	r.srcLo, r.srcHi = c.mac(r.port)
-	r.mtu = c.mtu(r.port)
-	if path := regs.NextHopMacHiMtu(hop[regs.NextHopMacHi]); path != 0 {
-		r.mtu = min(r.mtu, path)
-	}
+	r.mtu = c.hopMTU(hop)
 	return true
 }
 
@@ -169,7 +166,7 @@ func (c *Core) sendSynAck(n uint32, w *page, out *Output) {
 	s.addMSS(regs.PageClientMacHiMss(w[regs.PageClientMacHi]))
 	switch sack := link&regs.PageClientLinkSackMask != 0; {
 	case link&regs.PageClientLinkTimestampsMask != 0:
-		val, ecr := w[regs.PageTimestampBase]+c.tick, w[regs.PageClientTimestamp]
+		val, ecr := w[regs.PageTimestampBase], w[regs.PageClientTimestamp]
 		if sack {
 			s.add(4, 2, 8, 10)
 		} else {
@@ -182,6 +179,9 @@ func (c *Core) sendSynAck(n uint32, w *page, out *Output) {
 	if link&regs.PageClientLinkWscaleMask != 0 {
 		s.add(1, 3, 3, byte(regs.PageOptionsPromisedWscale(w[regs.PageOptions])))
 	}
+	if link&regs.PageClientLinkEcnMask != 0 {
+		s.flags |= flagECE
+	}
 	c.count(regs.TransmitSyn + clientEnd)
 	c.make(&r, &s, nil, out)
 }
@@ -191,13 +191,11 @@ func (c *Core) ackClient(w *page, out *Output) {
 	var r route
 	c.clientRoute(w, &r)
 	s := segment{seq: w[regs.PageIsn] + 1, ack: c.expected(w), flags: flagACK}
-	clock := w[regs.PageTimestampBase] + c.tick
 	if w[regs.PageAScale]&regs.PageAScaleArmedMask != 0 {
 		scale := w[regs.PageAScale]
 		s.seq, s.ack = w[regs.PageASeqServer], w[regs.PageHeldBoundary]
 		s.window = regs.PageAWindowServer(w[regs.PageAWindow])
 		s.window = shiftWindow(s.window-min(s.window, windowBelow(s.ack-w[regs.PageAAckServer], scale)), int32(regs.PageAScaleServer(scale)<<27)>>27)
-		clock = w[regs.PageTimestampBase] + w[regs.PageOpened] // never ahead of the server's own clock
 	} else {
 		s.window = c.headBytes()
 		if w[regs.PageControl]&regs.PageControlHeadMask != 0 {
@@ -209,7 +207,10 @@ func (c *Core) ackClient(w *page, out *Output) {
 		s.window = min(s.window, 0xffff)
 	}
 	if w[regs.PageClientLink]&regs.PageClientLinkTimestampsMask != 0 {
-		s.addTimestamps(clock, w[regs.PageClientTimestamp])
+		s.addTimestamps(w[regs.PageTimestampBase], w[regs.PageClientTimestamp])
+	}
+	if w[regs.PageClientLink]&regs.PageClientLinkCongestionMask != 0 {
+		s.flags |= flagECE
 	}
 	c.count(regs.TransmitAck + clientEnd)
 	c.make(&r, &s, nil, out)
@@ -222,6 +223,8 @@ func (c *Core) resetClient(w *page, out *Output) {
 	s := segment{seq: w[regs.PageIsn] + 1, ack: c.expected(w), flags: flagRST | flagACK}
 	if leg := inForce(w[regs.PageControl]); w[regs.PageAScale+leg]&regs.PageAScaleArmedMask != 0 {
 		s.seq, s.ack = w[regs.PageASeqServer+leg], w[regs.PageASeqClient+leg]
+	} else if replies(w) {
+		s.seq, s.ack = w[regs.PageASeqServer], w[regs.PageASeqClient]
 	}
 	c.count(regs.TransmitRst + clientEnd)
 	c.make(&r, &s, nil, out)
@@ -239,7 +242,7 @@ func (c *Core) resetServer(w *page, leg int, seq uint32, out *Output) {
 }
 
 // sendServerSyn acts as the client in the server's handshake. It offers what was promised to the client, with the
-// client's own values.
+// client's own values; the MSS also fits the link to the client.
 func (c *Core) sendServerSyn(w *page, out *Output) {
 	var r route
 	if !c.serverRoute(w, 0, &r) {
@@ -251,7 +254,7 @@ func (c *Core) sendServerSyn(w *page, out *Output) {
 		window <<= regs.PageOptionsClientWscale(opts)
 	}
 	s := segment{seq: w[regs.PageAIsn], flags: flagSYN, window: min(window, 0xffff)}
-	s.addMSS(min(regs.PageOfferMss(w[regs.PageOffer]), mssFor(r.mtu, r.kind)))
+	s.addMSS(min(regs.PageOfferMss(w[regs.PageOffer]), mssFor(min(r.mtu, c.mtu(regs.PageControlPort(w[regs.PageControl]))), r.kind)))
 	switch sack := link&regs.PageClientLinkSackMask != 0; {
 	case link&regs.PageClientLinkTimestampsMask != 0:
 		if val := w[regs.PageClientTimestamp]; sack {
@@ -264,6 +267,9 @@ func (c *Core) sendServerSyn(w *page, out *Output) {
 	}
 	if link&regs.PageClientLinkWscaleMask != 0 {
 		s.add(1, 3, 3, byte(regs.PageOptionsClientWscale(opts)))
+	}
+	if link&regs.PageClientLinkEcnMask != 0 {
+		s.flags |= flagECE | flagCWR
 	}
 	c.count(regs.TransmitSyn + serverEnd)
 	c.make(&r, &s, nil, out)
@@ -285,7 +291,7 @@ func (c *Core) toServerSegment(w *page, leg int, s *segment) {
 	s.window = shiftWindow(regs.PageAWindowClient(w[regs.PageAWindow+leg]), int32(regs.PageAScaleClient(scale)<<27)>>27)
 	s.flags |= flagACK
 	if scale&regs.PageAScaleTimestampsMask != 0 {
-		s.addTimestamps(w[regs.PageClientTimestamp]+w[regs.PageATimestampClient+leg], w[regs.PageTimestampBase]+w[regs.PageOpened]-w[regs.PageATimestampServer+leg])
+		s.addTimestamps(w[regs.PageClientTimestamp]+w[regs.PageATimestampClient+leg], w[regs.PageTimestampBase]-w[regs.PageATimestampServer+leg])
 	}
 }
 

@@ -93,6 +93,41 @@ func TestUnserved(t *testing.T) {
 	}
 }
 
+// TestUnservedUnheard: where the exception ring has no room for the question, nobody will answer it. The connection ends at
+// once, instead of holding its page and its head until the end of WAIT_HEAD.
+func TestUnservedUnheard(t *testing.T) {
+	for _, x := range []struct {
+		name, request string
+		counter       regs.Reg
+	}{
+		{"no_rule", request, regs.ConnectionAbortNoServer},
+		{"no_request", "\x16\x03\x01", regs.ConnectionExpiredWaitHead},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			b, c := caseBench(t, world4, regs.ServiceEntry{})
+			b.m.Service[0][regs.ServiceControl] &^= regs.ServiceControlHasDefaultMask
+			b.m.Dirty = ^uint32(0)
+			c.reach(t, WaitHead)
+			stray := (&conn{b: b, w: world4, port: 1}).client(flagACK, "stray")
+			for range ringEntries {
+				b.pushRaw(0, stray)
+			}
+			out := b.push(0, c.client(flagACK|flagPSH, x.request))[0]
+			if len(out) == 0 {
+				t.Fatal("the client is sent nothing")
+			}
+			if s := out[len(out)-1]; s.flags != flagRST|flagACK || s.seq != c.cack || s.ack != c.cseq {
+				t.Errorf("the client is sent %v, want RST seq %#x ack %#x", s, c.cack, c.cseq)
+			}
+			if got := b.r.Get64(x.counter); got != 1 {
+				t.Errorf("%s: got %d, want 1", x.counter.Name(), got)
+			}
+			b.check(t)
+			b.allFree(t)
+		})
+	}
+}
+
 // TestServedElsewhere: what the host ends for another reason, or the client, is not counted as a request without a server.
 func TestServedElsewhere(t *testing.T) {
 	for i, x := range []struct {

@@ -4,12 +4,11 @@ import "splicenic/regs"
 
 // Exception gives the host a frame: the bytes go to the slot's buffer, what does not fit is cut off and counted. Phase,
 // length, sequence number, address and tick are filled in here.
-func (h *Interface) Exception(frame []byte, e *regs.ExceptionEntry) {
+func (h *Interface) Exception(frame []byte, e *regs.ExceptionEntry) (ok bool) {
 	const i = regs.RingException
 	r := &h.ring[i]
-	var ok bool
 	if e.Sequence, ok = h.begin(i); !ok {
-		return
+		return false
 	}
 	index, size := h.index(i), r.get(regs.RingBufferBytes)
 	iova := r.get64(regs.RingBuffers) + r.slot(index)*uint64(size)
@@ -20,12 +19,13 @@ func (h *Interface) Exception(frame []byte, e *regs.ExceptionEntry) {
 	if h.write(i, iova, frame) != nil {
 		r.count(regs.RingLost)
 		h.fail(r)
-		return
+		return false
 	}
 	e.Length, e.IovaLo, e.IovaHi = uint32(len(frame)), uint32(iova), uint32(iova>>32)
 	e.Tick, e.ControlPhase = h.reg.Get(regs.TimerTick), r.phase(index)
 	e.Encode(h.words[:])
 	h.produce(i)
+	return true
 }
 
 // Event tells the host what happened to a connection.

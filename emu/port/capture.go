@@ -20,6 +20,31 @@ type FormatError struct {
 
 func (e *FormatError) Error() string { return fmt.Sprintf("offset %d: %s", e.Off, e.Msg) }
 
+// A Capture reads the frames of a pcap or pcapng file with their times.
+type Capture struct {
+	r   *captureReader
+	buf []byte
+}
+
+// NewCapture reads the file's header.
+func NewCapture(r io.Reader) (*Capture, error) {
+	c, err := newCaptureReader(r)
+	if err != nil {
+		return nil, err
+	}
+	return &Capture{r: c, buf: make([]byte, frame.MaxBytes)}, nil
+}
+
+// Next returns the next frame and when it was captured, in nanoseconds since 1970; io.EOF after the last one. The bytes
+// are valid until the next call.
+func (c *Capture) Next() (b []byte, at int64, err error) {
+	if err := c.r.next(); err != nil {
+		return nil, 0, err
+	}
+	b = c.buf[:c.r.bytes]
+	return b, c.r.at, c.r.body(b)
+}
+
 const (
 	microMagic = 0xa1b2c3d4 // pcap with microseconds
 	nanoMagic  = 0xa1b23c4d // pcap with nanoseconds

@@ -52,12 +52,12 @@ func (d *device) mtu(present bool) int {
 }
 
 // link is the interface's; for present see mtu.
-func (d *device) link(present bool) Link {
+func (d *device) link(present bool) LinkState {
 	if !present {
-		return Link{Err: ErrGone}
+		return LinkState{Err: ErrGone}
 	}
 	const up = unix.IFF_UP | unix.IFF_RUNNING
-	return Link{Up: d.flags()&up == up, Mbps: d.mbps}
+	return LinkState{Up: d.flags()&up == up, Mbps: d.mbps}
 }
 
 // findInterface looks an interface up in the namespace of this thread, and says whether a card may have it.

@@ -49,7 +49,7 @@ func (m *Mem) MAC() [6]byte { return m.mac }
 func (m *Mem) MTU() int { return m.mtu }
 
 // Link is up until either end is closed.
-func (m *Mem) Link() Link { return Link{Up: m.in.open() && m.out.open(), Mbps: 1000} }
+func (m *Mem) Link() LinkState { return LinkState{Up: m.in.open() && m.out.open(), Mbps: 1000} }
 
 // BufferBytes has room for the largest coalesced frame.
 func (m *Mem) BufferBytes() int { return frame.Headroom + frame.MaxBytes }

@@ -215,7 +215,7 @@ func (p *Packet) MAC() [6]byte { return p.mac }
 func (p *Packet) MTU() int { return p.mtu(p.present()) }
 
 // Link is up while the interface is and has a carrier.
-func (p *Packet) Link() Link { return p.link(p.present()) }
+func (p *Packet) Link() LinkState { return p.link(p.present()) }
 
 // BufferBytes has room for the largest coalesced frame.
 func (p *Packet) BufferBytes() int { return frame.Headroom + frame.MaxBytes }

@@ -203,7 +203,7 @@ func (p *Pcap) MAC() [6]byte { return p.mac }
 func (p *Pcap) MTU() int { return 1500 }
 
 // Link is up.
-func (p *Pcap) Link() Link { return Link{Up: true, Mbps: 1000} }
+func (p *Pcap) Link() LinkState { return LinkState{Up: true, Mbps: 1000} }
 
 // BufferBytes has room for the largest frame a capture may hold.
 func (p *Pcap) BufferBytes() int { return frame.Headroom + frame.MaxBytes }

@@ -14,7 +14,7 @@ type Port interface {
 	MAC() [6]byte
 	MTU() int
 	// Link is the state of the link. The card asks at most once a millisecond.
-	Link() Link
+	Link() LinkState
 
 	// Receive fills Buf[Start:End] and Offload of up to len(fs) frames and returns how many. It never blocks. Start is
 	// preset to frame.Headroom; a port that puts a VLAN tag back moves it four bytes to the front. Each Buf has at least
@@ -39,8 +39,8 @@ type Port interface {
 	Close() error
 }
 
-// Link is the state of a link.
-type Link struct {
+// LinkState is the state of a link.
+type LinkState struct {
 	Up   bool
 	Mbps uint32
 	// Err is why the link is down for good, until the port is opened anew; always the same once it is there. Nil: the

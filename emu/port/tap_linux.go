@@ -82,7 +82,7 @@ func (p *Tap) present() bool {
 func (p *Tap) MTU() int { return p.mtu(p.present()) }
 
 // Link is up while the interface is. It is down for good, with ErrGone, once the interface is deleted.
-func (p *Tap) Link() Link { return p.link(p.present()) }
+func (p *Tap) Link() LinkState { return p.link(p.present()) }
 
 // BufferBytes has room for the largest coalesced frame.
 func (p *Tap) BufferBytes() int { return frame.Headroom + frame.MaxBytes }

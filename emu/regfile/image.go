@@ -40,6 +40,8 @@ var facts = []struct {
 	{regs.GeometryMaxConditions, 0},
 	{regs.GeometryMaxCompare, 64},
 	{regs.GeometryMaxHeldSegments, 10},
+	{regs.GeometryMaxAnswers, 7},
+	{regs.GeometryMaxServersTried, 3},
 	{regs.GeometryClock, 133_000_000},
 }
 

@@ -29,6 +29,7 @@ const (
 	Icap                 // configuration.icap_command
 	Port                 // a port's control, address or MTU
 	HashKey              // a CAM's hash key
+	DefenceKey           // the SYN defence's key
 	Bank                 // table.bank
 	RingControl          // a ring's or the host interface's control
 	Doorbell             // an index of a ring
@@ -46,6 +47,7 @@ var effects = map[regs.Reg]Effect{
 	regs.PortMacHi:                 Port,
 	regs.PortMtu:                   Port,
 	regs.CamHashKey:                HashKey,
+	regs.DefenceKey:                DefenceKey,
 	regs.TableBank:                 Bank,
 	regs.HostifControl:             RingControl,
 	regs.RingControl:               RingControl,

@@ -15,6 +15,7 @@ type Geometry struct {
 	Servers, LocalPorts            uint32 // LocalPorts: of one server
 	NextHops, Vips, LocalAddresses uint32
 	Rules, UrlNodes                uint32
+	SourceBuckets                  uint32
 }
 
 // WordsPerPage is the size of a page in words.
@@ -36,6 +37,7 @@ func (g *Geometry) fill() {
 		{&g.Servers, regs.MemServerCount}, {&g.LocalPorts, regs.MemLocalPortCount / regs.MemServerCount},
 		{&g.NextHops, regs.MemNextHopCount}, {&g.Vips, regs.MemVipCount}, {&g.LocalAddresses, regs.MemLocalAddressCount},
 		{&g.Rules, regs.MemRuleCount}, {&g.UrlNodes, regs.MemUrlCount},
+		{&g.SourceBuckets, regs.MemSourceBucketCount},
 	} {
 		if *x.field == 0 {
 			*x.field = x.def
@@ -56,6 +58,7 @@ func (g *Geometry) entries(memory int) uint64 {
 		regs.MemNextHop: uint64(g.NextHops), regs.MemVip: uint64(g.Vips), regs.MemLocalAddress: uint64(g.LocalAddresses),
 		regs.MemLocalPort:   uint64(g.Servers) * uint64(g.LocalPorts),
 		regs.MemAddressList: uint64(g.Pages), regs.MemQuarantineList: uint64(g.Pages), regs.MemHeadList: uint64(g.Heads),
+		regs.MemSourceBucket: uint64(g.SourceBuckets),
 	}[memory]
 }
 

@@ -2,7 +2,7 @@ package spec
 
 // dataPathBlocks are the blocks whose layout may grow from release to release; the data-path digest tells.
 func dataPathBlocks() []Block {
-	return []Block{geometry(), port(), parser(), amu(), cam(), head(), urlTable(), table(), pmu(), transmit(), connection(), timer(), hostInterface(), ring()}
+	return []Block{geometry(), port(), parser(), amu(), cam(), head(), urlTable(), table(), pmu(), transmit(), connection(), timer(), defence(), hostInterface(), ring()}
 }
 
 func ro(name string, offset uint32, unit, doc string) Register {
@@ -33,6 +33,7 @@ func geometry() Block {
 			ro("url_nodes", 0x40, "entries", "Nodes of one bank of the URL string match table."),
 			ro("slots", 0x44, "entries", "Slots of one slot area of a group."),
 			ro("local_ports", 0x48, "entries", "Local ports of the list a server has."),
+			ro("source_buckets", 0x54, "entries", "Token buckets of the SYN defence."),
 			ro("ports", 0x4c, "", "Number of Ethernet ports."),
 			ro("vectors", 0x50, "", "Number of interrupt vectors."),
 			ro("max_cam_moves", 0x80, "", "Entries an insert may move before it is refused."),
@@ -45,6 +46,8 @@ func geometry() Block {
 			ro("max_conditions", 0x9c, "", "Conditions tested on one candidate."),
 			ro("max_compare", 0xa0, "", "Servers whose counters a group slot may compare."),
 			ro("max_held_segments", 0xa4, "", "Segments of held bytes sent in one go: the initial window."),
+			ro("max_answers", 0xa8, "segments", "Answers to segments out of place that a connection is given between two looks of the timer scan."),
+			ro("max_servers_tried", 0xac, "servers", "Servers that a request is offered to."),
 			ro("clock", 0xc0, "hertz", "Clock the cycle counts stand for."),
 			{Name: "cycles", Offset: 0x100, Count: 16, Access: RO, Class: Identity, Max: number, Unit: "cycles",
 				Doc: "Cycles a 64-byte packet spends in a block: parser, CAM, page read, PMU, page write, transmit, AMU, URL table (per byte), tables, exception; the rest are zero."},
@@ -115,6 +118,7 @@ func parser() Block {
 			count{"exception_vlan", "frames", "More than one VLAN tag."},
 			count{"exception_ttl", "frames", "TTL or hop limit used up."},
 			count{"exception_no_match", "frames", "TCP that hits neither CAM and opens nothing."},
+			count{"exception_too_big", "frames", "Packets larger than the next network takes whole, which may not be fragmented."},
 		),
 	}
 }
@@ -233,6 +237,7 @@ func pmu() Block {
 			count{"sack_removed", "options", "SACK options replaced by NOPs: the other end does not do SACK, or the blocks concern held bytes."},
 			count{"window_rounded", "frames", "Windows rounded up to one unit of the promised scale."},
 			count{"window_clamped", "frames", "Windows clamped to 65,535."},
+			count{"ecn_cleared", "frames", "Packets whose ECN marks were cleared: the other end does not do ECN."},
 		),
 	}
 }
@@ -250,6 +255,9 @@ func transmit() Block {
 			count{"rst", "segments", "RST segments sent."},
 			count{"resent_syn", "segments", "SYN or SYN-ACK segments sent again."},
 			count{"resent_held", "segments", "Segments of held bytes sent again."},
+			count{"window", "segments", "ACKs that told the client the server's window when the page was armed."},
+			count{"reply", "segments", "Segments of an answer of our own sent."},
+			count{"resent_reply", "segments", "Segments of an answer of our own sent again."},
 		)),
 	}
 }
@@ -259,7 +267,7 @@ func connection() Block {
 		Name: "connection", Type: 0x1a, Version: 1, Offset: 0x2a000, Stride: 0x1000,
 		Doc: "What became of connections: one counter per transition and per reason of a drop.",
 		Registers: counters(0x100,
-			count{"opened", "connections", "A SYN took a page."},
+			count{"opened", "connections", "A SYN, or the proof that a cookie is, took a page."},
 			count{"established", "connections", "The client completed its handshake."},
 			count{"head_complete", "connections", "The whole request head was there."},
 			count{"spliced", "connections", "Both handshakes done and the page armed."},
@@ -269,17 +277,17 @@ func connection() Block {
 			count{"reset_host", "connections", "Ended by a command of the host."},
 			count{"expired_syn_rcvd", "connections", "Client silent after the SYN-ACK."},
 			count{"expired_wait_head", "connections", "Request head not complete in time."},
-			count{"expired_server_syn", "connections", "Server silent for the whole of its time."},
+			count{"expired_server_syn", "connections", "Server silent for the whole of its time, and no host was there to choose another."},
 			count{"expired_idle", "connections", "Idle for too long."},
-			count{"expired_closing", "connections", "Second FIN not acknowledged in time."},
+			count{"expired_closing", "connections", "Second FIN not acknowledged in time, or an answer of our own."},
 			count{"abort_syn_ack", "connections", "SYN-ACK sent again as often as allowed, no answer."},
-			count{"abort_server_syn", "connections", "SYN to the server sent again as often as allowed, no answer."},
+			count{"abort_server_syn", "connections", "SYN to the server sent again as often as allowed, no answer, and no host was there to choose another."},
 			count{"abort_held", "connections", "Held bytes sent again as often as allowed, not acknowledged."},
-			count{"abort_refused", "connections", "The server answered the SYN with RST."},
-			count{"abort_profile", "connections", "The server's SYN-ACK does not keep what was promised to the client."},
-			count{"abort_key_exists", "connections", "Another connection has the server-side key."},
+			count{"abort_refused", "connections", "The server answered the SYN with RST, and no host was there to choose another."},
+			count{"abort_profile", "connections", "The server's SYN-ACK does not keep what was promised to the client, and no host was there to choose another."},
+			count{"abort_key_exists", "connections", "Another connection has the server-side key, and no host was there to find another way."},
 			count{"abort_client_gone", "connections", "Client sent FIN or RST before the splice."},
-			count{"abort_no_server", "connections", "The request led to no server: no rule and no default, an empty group, or every server of it closed or behind an unresolved next hop."},
+			count{"abort_no_server", "connections", "The request led to no server: no rule and no default, an empty group, every server of it closed or behind an unresolved next hop, or those it was offered to failed."},
 			count{"drop_bad_ack", "segments", "Acknowledges what was never sent; answered with RST or ACK as the state says."},
 			count{"drop_duplicate", "segments", "Bytes that were held already; answered with an ACK."},
 			count{"drop_out_of_order", "segments", "Bytes beyond a gap before the splice; answered with an ACK."},
@@ -294,6 +302,14 @@ func connection() Block {
 			count{"drop_output_full", "frames", "Frames beyond what one batch may emit."},
 			count{"drop_held_ack", "segments", "Server acknowledgements below the held boundary: they drive our timer only."},
 			count{"drop_syn_ack", "segments", "SYN-ACKs of the server that repeat; answered with an ACK."},
+			count{"drop_storm", "segments", "Segments out of place beyond the answers a connection is given between two looks of the scan."},
+			count{"server_again", "connections", "The host chose another server: the one before refused, was silent or keeps less than was promised."},
+			count{"server_stale", "connections", "A server answered our SYN as part of an older connection; it got a RST and the SYN again."},
+			count{"server_profile", "connections", "A SYN-ACK kept less than the server's profile says, and could not be translated."},
+			count{"server_learned", "connections", "A SYN-ACK differed from the server's profile."},
+			count{"key_recycled", "connections", "A server-side key was taken from a connection in CLOSING or QUARANTINE."},
+			count{"key_moved", "connections", "A source port of ours stands in for the client's: its server-side key was taken."},
+			count{"replied", "connections", "The card answered in the server's place."},
 		),
 	}
 }
@@ -314,16 +330,55 @@ func timer() Block {
 			timeout("interval", 0x18, 100, "Time of one sweep. Deadlines are late by at most one sweep."),
 			timeout("syn_rcvd", 0x20, 10_000, "Time-out of SYN_RCVD."),
 			timeout("wait_head", 0x24, 30_000, "Time-out of WAIT_HEAD, from the handshake."),
-			timeout("server_syn", 0x28, 10_000, "Time-out of SERVER_SYN."),
+			timeout("server_syn", 0x28, 10_000, "Time-out of SERVER_SYN over all servers that a request is offered to: the first has half of it, each other a quarter."),
 			timeout("idle", 0x2c, 7_440_000, "Time-out of SPLICED without traffic."),
 			timeout("closing", 0x30, 60_000, "Time-out of CLOSING after the second FIN."),
 			timeout("quarantine", 0x34, 1_000, "Time of QUARANTINE."),
-			timeout("retransmit", 0x38, 1_000, "Time after which what this card sent itself is sent again."),
-			{Name: "retransmit_limit", Offset: 0x3c, Access: RW, Class: Control, Fields: []Field{{Name: "times", Lsb: 0, Width: 4, Reset: 3, Doc: "Number of times."}}, Doc: "How often it is sent again before the connection is aborted."},
+			timeout("retransmit", 0x38, 1_000, "Time after which what this card sent itself is sent again, where no round trip was measured (RFC 6298, 2.1)."),
+			{Name: "retransmit_limit", Offset: 0x3c, Access: RW, Class: Control, Fields: []Field{{Name: "times", Lsb: 0, Width: 4, Reset: 8, Doc: "Number of times."}}, Doc: "How often it is sent again before the connection is aborted; each time after twice the time. A time-out of the state may end it earlier."},
+			timeout("retransmit_min", 0x40, 200, "Least time-out where the round trip was measured (RFC 6298, 2.4)."),
+			timeout("retransmit_max", 0x44, 60_000, "Bound of the time-out that doubles at each retransmission (RFC 6298, 5.5)."),
 		}, counters(0x100,
 			count{"sweeps", "", "Sweeps completed."},
 			count{"looked_at", "pages", "Pages looked at."},
 			count{"expired", "pages", "Deadlines that had passed."},
+		)),
+	}
+}
+
+func defence() Block {
+	threshold := func(name string, offset, reset uint32, unit, doc string) Register {
+		return Register{Name: name, Offset: offset, Access: RW, Class: Control, Unit: unit, Fields: []Field{{Name: "count", Lsb: 0, Width: 28, Reset: reset, Doc: "Number."}}, Doc: doc}
+	}
+	return Block{
+		Name: "defence", Type: 0x1e, Version: 1, Offset: 0x2e000, Stride: 0x1000,
+		Doc: "SYN defence: the stateless stage in front of the AMU, which answers SYNs with cookies and takes a page only for who has proved himself.",
+		Registers: join([]Register{
+			{Name: "status", Offset: 0x00, Access: RO, Class: Status, Fields: []Field{f("active", 0, 1, "Services with defence auto are answered with cookies."), f("sent", 1, 1, "A cookie was sent; last_sent is valid.")}, Doc: "State of the stage."},
+			threshold("pages_on", 0x08, 0, "pages", "With fewer free pages than this the stage becomes active; zero: pages do not count."),
+			threshold("pages_off", 0x0c, 0, "pages", "With fewer free pages than this it stays so."),
+			threshold("rate_on", 0x10, 20_000, "segments per second", "With more SYNs in a second than this the stage becomes active; zero: SYNs do not count."),
+			threshold("rate_off", 0x14, 10_000, "segments per second", "With more SYNs in a second than this it stays so."),
+			timeout("calm", 0x18, 5_000, "How long both must be below before it ends."),
+			timeout("period", 0x1c, 64_000, "Life of a secret; a cookie is valid in its own period and the next."),
+			threshold("source_rate", 0x20, 0, "segments per second", "SYNs a source address may send; zero: no limit."),
+			threshold("source_burst", 0x24, 100, "segments", "SYNs it may send at once."),
+			{Name: "epoch", Offset: 0x30, Access: RO, Class: Pointer, Doc: "Number of the secret in force."},
+			{Name: "epoch_begin", Offset: 0x34, Access: RO, Class: Pointer, Unit: "ticks", Doc: "Tick at which it came into force."},
+			{Name: "last_sent", Offset: 0x38, Access: RO, Class: Pointer, Unit: "ticks", Doc: "Tick of the last cookie."},
+			{Name: "calm_since", Offset: 0x3c, Access: RO, Class: Pointer, Unit: "ticks", Doc: "While active: last tick at which there was pressure enough to stay so."},
+			{Name: "window_begin", Offset: 0x40, Access: RO, Class: Pointer, Unit: "ticks", Doc: "Begin of the second in which SYNs are counted."},
+			{Name: "window_syns", Offset: 0x44, Access: RO, Class: Status, Max: number, Unit: "segments", Doc: "SYNs in it so far."},
+			{Name: "rate", Offset: 0x48, Access: RO, Class: Status, Max: number, Unit: "segments per second", Doc: "SYNs in the second before."},
+			{Name: "key", Offset: 0x50, Count: 4, Access: WO, Class: Key, Doc: "Key of this stage: the secret of an epoch is a one-way function of it and of the epoch's number. A store makes every cookie invalid."},
+		}, counters(0x100,
+			count{"cookie_sent", "segments", "SYNs answered with a cookie."},
+			count{"cookie_valid", "connections", "Cookies that came back and took a page."},
+			count{"cookie_bad", "segments", "Segments for a listener, without a page, whose acknowledgement is no cookie of ours; dropped while cookies are in force."},
+			count{"cookie_no_page", "connections", "Valid cookies for which there was no page or no CAM place, or that came while no connections are accepted; answered with RST."},
+			count{"source_limited", "segments", "SYNs beyond their source's rate."},
+			count{"switched_on", "", "Times the stage became active."},
+			count{"switched_off", "", "Times it ended."},
 		)),
 	}
 }
@@ -336,7 +391,7 @@ func hostInterface() Block {
 			{Name: "control", Offset: 0x00, Access: RW, Class: Control, Fields: []Field{f("enable", 0, 1, "The card may access host memory.")}, Doc: "Operation of the interface."},
 			{Name: "status", Offset: 0x04, Access: RO, Class: Status, Fields: []Field{f("busy", 0, 1, "DMA is going on.")}, Doc: "State of the interface."},
 			{Name: "cause", Offset: 0x08, Access: W1C, Class: Status,
-				Fields: []Field{f("link", 0, 1, "A link changed."), f("head_low", 1, 1, "Free head buffers fell below the watermark."), f("pages_low", 2, 1, "Free pages fell below the watermark."), f("dma", 3, 1, "A DMA access failed."), f("sensor", 4, 1, "A sensor alarm was set.")},
+				Fields: []Field{f("link", 0, 1, "A link changed."), f("head_low", 1, 1, "Free head buffers fell below the watermark."), f("pages_low", 2, 1, "Free pages fell below the watermark."), f("dma", 3, 1, "A DMA access failed."), f("sensor", 4, 1, "A sensor alarm was set."), f("defence", 5, 1, "The SYN defence switched on or off.")},
 				Doc:    "Why the event vector was raised beside its ring."},
 		}, counters(0x100,
 			count{"dma_errors", "", "DMA accesses that the host's memory map refused."},

@@ -29,7 +29,7 @@ func formats() []Format {
 	return []Format{
 		page(), {Name: "head", Bytes: 8192, Doc: "Request bytes from the client's first, in the order of the stream.", Words: []Word{wn("data", 0, 2048, "", "Bytes of the stream, byte 0 in the lowest bits of word 0.")}},
 		camWord(), urlNode(), rule(), ruleCounter(), slot(), listener(), service(), group(), groupState(), server(), serverState(),
-		nextHop(), address(), localPort(), listEntry(),
+		nextHop(), address(), localPort(), listEntry(), sourceBucket(),
 		exceptionDescriptor(), eventDescriptor(), completionDescriptor(), injectDescriptor(), commandDescriptor(),
 	}
 }
@@ -46,7 +46,7 @@ func page() Format {
 			w(set+"_checksum", at+6, "", "Ready one's complement differences of the TCP checksum: addresses, ports and both deltas.", f("client", 0, 16, "From client to server."), f("server", 16, 16, "From server to client.")),
 			w(set+"_scale", at+7, "", "Window shifts (two's complement, left is positive) and what the leg carries.",
 				f("client", 0, 5, "Shift of the window field from client to server."), f("server", 5, 5, "Shift of the window field from server to client."),
-				f("sack", 10, 1, "Both ends permit SACK."), f("timestamps", 11, 1, "Both ends send timestamps."), f("armed", 12, 1, "Packets are translated."), f("checksum_ready", 13, 1, "The differences are valid."),
+				f("sack", 10, 1, "Both ends permit SACK."), f("timestamps", 11, 1, "Both ends send timestamps."), f("armed", 12, 1, "Packets are translated."), f("checksum_ready", 13, 1, "The differences are valid."), f("ecn", 14, 1, "Both ends do ECN."),
 				f("server_wscale", 16, 4, "Shift the server announced."), f("vlan", 20, 12, "VLAN id of the server-side key; zero: untagged.")),
 			w(set+"_seq_client", at+8, "", "Highest end of sequence from the client, in the client's numbers."),
 			w(set+"_ack_client", at+9, "", "Highest acknowledgement from the client, in the client's numbers."),
@@ -54,7 +54,7 @@ func page() Format {
 			w(set+"_ack_server", at+11, "", "Highest acknowledgement from the server, in the client's numbers."),
 			w(set+"_server_isn", at+12, "", "a1: the server's initial sequence number."),
 			w(set+"_isn", at+13, "", "Our initial sequence number toward the server."),
-			w(set+"_rto", at+14, "ticks", "Retransmission state of held bytes.", f("interval", 0, 16, "Time-out in force."), f("sent", 16, 16, "Bytes of the head buffer sent so far.")),
+			w(set+"_rto", at+14, "ticks", "Retransmission of what the card sent itself.", f("interval", 0, 16, "Time-out in force."), f("sent", 16, 16, "Bytes of the head buffer sent so far; in SERVER_SYN, answers of the server that belong to an older connection.")),
 			w(set+"_window", at+15, "bytes", "Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes.", f("client", 0, 16, "From the client."), f("server", 16, 16, "From the server.")),
 		}
 	}
@@ -63,13 +63,15 @@ func page() Format {
 			f("valid", 0, 1, "The page is in use."), state(1, "State of the connection."), kind(4),
 			f("held", 7, 1, "Bytes below the held boundary are ours to deliver."), f("deadline", 8, 1, "The deadline word counts."), f("leg_b", 9, 1, "Leg set B is in use."),
 			f("port", 10, 1, "Port the client is behind."), f("waiting_host", 11, 1, "The host decides about this connection."), f("head", 12, 1, "A head buffer is taken."),
-			f("server_port", 13, 1, "Port the server is behind."), f("host_reason", 14, 4, "Why the host decides: exception.reason."),
+			f("server_port", 13, 1, "Port the server is behind."), f("host_reason", 14, 5, "Why the host decides: exception.reason."),
+			f("reply", 19, 1, "The card itself is the server: the head buffer holds its answer."),
 			f("generation", 20, 12, "Counts the uses of the page.")),
 		w("ports", 1, "", "Ports the client knows.", f("client", 0, 16, "The client's."), f("vip", 16, 16, "The VIP's.")),
 		w("index", 2, "", "Stable indexes.", f("vip", 0, 16, "VIP index."), f("service", 16, 16, "Service index.")),
-		w("client_link", 3, "", "Client leg: link and options.", f("vlan", 0, 12, "VLAN id."), f("tagged", 12, 1, "Frames carry a tag."),
+		w("client_link", 3, "", "Client leg: link and options.", f("vlan", 0, 12, "VLAN id."), f("tagged", 12, 1, "Frames carry a tag."), f("answers", 13, 3, "Answers sent to segments that are out of place since the last scan."),
 			f("fin_client", 16, 1, "FIN from the client seen."), f("fin_server", 17, 1, "FIN from the server seen."), f("fin_client_acked", 18, 1, "The server acknowledged it."), f("fin_server_acked", 19, 1, "The client acknowledged it."),
-			f("sack", 20, 1, "SACK promised to the client."), f("timestamps", 21, 1, "Timestamps promised to the client."), f("wscale", 22, 1, "Window scale promised to the client."), f("client_wscale", 24, 4, "Shift of the client's window fields.")),
+			f("sack", 20, 1, "SACK promised to the client."), f("timestamps", 21, 1, "Timestamps promised to the client."), f("wscale", 22, 1, "Window scale promised to the client."), f("ecn", 23, 1, "ECN promised to the client."), f("client_wscale", 24, 4, "Shift of the client's window fields."), f("cookie", 28, 1, "The client proved itself with a cookie: its SYN is known as far as the cookie kept it."),
+			f("congestion", 29, 1, "A CE mark came before the splice: our ACKs tell the client until it says that it knows.")),
 		w("client_mac_lo", 4, "", "MAC address the client's SYN came from: replies go back the same way."),
 		w("client_mac_hi", 5, "", "Upper bits.", f("address", 0, 16, "Bits 32–47."), f("mss", 16, 16, "MSS promised to the client.")),
 		w("last_seen", 6, "ticks", "Timer mark: tick of the last packet."),
@@ -96,10 +98,10 @@ func page() Format {
 		w("offer", 58, "", "What the client's SYN offered.", f("mss", 0, 16, "MSS."), f("window", 16, 16, "Window, unscaled.")),
 		w("options", 59, "", "Options of the client's SYN and what was promised.",
 			f("client_wscale", 0, 4, "Shift the client offered."), f("promised_wscale", 4, 4, "Shift promised to the client."),
-			f("wscale_offered", 8, 1, "Window scale offered."), f("sack_offered", 9, 1, "SACK offered."), f("timestamps_offered", 10, 1, "Timestamps offered."),
-			f("retries", 12, 4, "Times the pending segment was sent again."), f("head_scan", 16, 14, "Bytes of the head already searched for its end.")),
-		w("client_timestamp", 60, "", "Latest TSval of the client before the splice."),
-		w("timestamp_base", 61, "", "Our TSval toward the client at tick zero."),
+			f("wscale_offered", 8, 1, "Window scale offered."), f("sack_offered", 9, 1, "SACK offered."), f("timestamps_offered", 10, 1, "Timestamps offered."), f("ecn_offered", 11, 1, "ECN offered."),
+			f("retries", 12, 4, "Times the pending segment was sent again."), f("head_scan", 16, 14, "Bytes of the head already searched for its end."), f("tries", 30, 2, "Servers tried in vain.")),
+		w("client_timestamp", 60, "", "Latest TSval of the client before the splice and while bytes are held."),
+		w("timestamp_base", 61, "", "Our TSval toward the client, that of the SYN-ACK up to the splice: an echo of it then is one of the server's SYN-ACK. From the splice on the latest that the client was sent while bytes are held."),
 		w("opened", 62, "ticks", "Tick of the present state's begin; in CLOSING that of SPLICED."),
 		w("bytes_high", 63, "bytes", "Payload counters, bits 32–47.", f("client", 0, 16, "From the client."), f("server", 16, 16, "From the server.")),
 	)
@@ -165,11 +167,11 @@ func service() Format {
 	return Format{Name: "service", Bytes: 64, Doc: "What a listener does.", Words: []Word{
 		w("control", 0, "", "Shape.", f("valid", 0, 1, "The service is in force."), enum("mode", 1, 3, "How connections are handled.", "splice", "nat", "fullnat", "tun", "dr"),
 			enum("protocol", 4, 3, "How the request is read.", "http", "tls", "tcp", "udp"), enum("isn", 8, 1, "How a0 is chosen.", "keyed", "address"),
-			f("has_default", 9, 1, "default_group is valid.")),
+			f("has_default", 9, 1, "default_group is valid."), enum("defence", 10, 2, "SYN defence: never, under pressure, or always.", "off", "auto", "always"), f("idle_silent", 12, 1, "The idle time-out sends no RST.")),
 		w("url_root", 1, "", "Node index of the root of the host automaton."),
 		w("default", 2, "", "Where a request goes that no rule takes.", f("group", 0, 16, "Group index.")),
 		w("promise_mss", 3, "bytes", "MSS promised to clients.", f("ipv4", 0, 16, "Over IPv4."), f("ipv6", 16, 16, "Over IPv6.")),
-		w("promise", 4, "", "Other options promised to clients that offer them.", f("wscale", 0, 4, "Shift."), f("wscale_on", 4, 1, "Window scale is promised."), f("sack", 5, 1, "SACK is promised."), f("timestamps", 6, 1, "Timestamps are promised.")),
+		w("promise", 4, "", "Other options promised to clients that offer them.", f("wscale", 0, 4, "Shift."), f("wscale_on", 4, 1, "Window scale is promised."), f("sack", 5, 1, "SACK is promised."), f("timestamps", 6, 1, "Timestamps are promised."), f("ecn", 7, 1, "ECN is promised.")),
 		w("idle", 5, "ticks", "Idle time-out; zero: the timer's register."),
 		w("wait_head", 6, "ticks", "Time-out of WAIT_HEAD; zero: the timer's register."),
 		wn("reserved", 7, 9, "", "Zero."),
@@ -196,7 +198,7 @@ func server() Format {
 	return Format{Name: "server", Bytes: 32, Doc: "A server: address, port and protocol are the key of the exact match.", Words: []Word{
 		w("control", 0, "", "Shape.", f("valid", 0, 1, "The entry is in use."), f("closed", 1, 1, "No new connections."), kind(2), method(5), f("protocol", 8, 8, "IP protocol."), f("port", 16, 16, "Port.")),
 		w("route", 1, "", "How it is reached.", f("next_hop", 0, 16, "Next-hop index."), f("local_address", 16, 16, "Local-address index with FULLNAT.")),
-		w("profile", 2, "", "What its SYN-ACKs keep.", f("mss", 0, 16, "MSS."), f("wscale", 16, 4, "Shift."), f("wscale_on", 20, 1, "Window scale."), f("sack", 21, 1, "SACK."), f("timestamps", 22, 1, "Timestamps."), f("known", 23, 1, "The profile is known.")),
+		w("profile", 2, "", "What its SYN-ACKs keep.", f("mss", 0, 16, "MSS."), f("wscale", 16, 4, "Shift."), f("wscale_on", 20, 1, "Window scale."), f("sack", 21, 1, "SACK."), f("timestamps", 22, 1, "Timestamps."), f("known", 23, 1, "The profile is known."), f("ecn", 24, 1, "ECN.")),
 		wn("reserved", 3, 1, "", "Zero."),
 		wn("address", 4, 4, "", "Address."),
 	}}
@@ -237,6 +239,12 @@ func listEntry() Format {
 	return Format{Name: "list_entry", Bytes: 4, Doc: "Entry of a list of addresses or buffers.", Words: []Word{handle(0, "Address n (or buffer index) and, in the quarantine list, its generation.")}}
 }
 
+func sourceBucket() Format {
+	return Format{Name: "source_bucket", Bytes: 8, Doc: "Token bucket of the client addresses that share a hash.", Words: []Word{
+		w("tick", 0, "ticks", "When it was last looked at."), w("spent", 1, "", "SYNs let through and not made up for by then, in thousandths."),
+	}}
+}
+
 // status names the answers to a command.
 func status() Field {
 	return short(enum("status", 8, 8, "Completion: how the command ended.", "ok", "argument", "not_supported", "stale_handle", "no_page", "key_exists", "no_place", "not_found", "state", "dma"), "status")
@@ -257,7 +265,7 @@ func descriptor(types Field, rest ...Word) []Word {
 func exceptionDescriptor() Format {
 	return Format{Name: "exception", Bytes: 64, Doc: "A frame for the host.", Words: descriptor(
 		enum("type", 1, 7, "Kind of descriptor.", "none", "frame"),
-		w("reason", 7, "", "Why the host sees it.", enum("reason", 0, 8, "Reason.", "none", "not_ip", "icmp", "fragment", "option", "protocol", "vlan", "ttl", "no_match", "next_hop", "bad_request", "no_rule", "no_server", "head_too_large", "unclassified"),
+		w("reason", 7, "", "Why the host sees it.", enum("reason", 0, 8, "Reason.", "none", "not_ip", "icmp", "fragment", "option", "protocol", "vlan", "ttl", "no_match", "next_hop", "bad_request", "no_rule", "no_server", "head_too_large", "unclassified", "server_failed", "key_exists", "too_big"),
 			f("side", 8, 1, "Zero: client side, one: server side."), state(12, "State of the page."), f("miss_vip", 16, 1, "The destination is a VIP.")),
 		w("index", 8, "", "Indexes where known.", f("service", 0, 16, "Service index."), f("server", 16, 16, "Server index.")),
 		wn("reserved", 9, 7, "", "Zero."),
@@ -266,7 +274,7 @@ func exceptionDescriptor() Format {
 
 func eventDescriptor() Format {
 	return Format{Name: "event", Bytes: 64, Doc: "Something happened to a connection.", Words: descriptor(
-		enum("type", 1, 7, "Kind of event.", "none", "opened", "spliced", "closed"),
+		enum("type", 1, 7, "Kind of event.", "none", "opened", "spliced", "closed", "profile"),
 		w("reason", 7, "", "How it ended.", enum("reason", 0, 8, "Reason.", "none", "fin", "rst", "host", "expired_syn_rcvd", "expired_wait_head", "expired_server_syn", "expired_idle", "expired_closing",
 			"abort_syn_ack", "abort_server_syn", "abort_held", "abort_refused", "abort_profile", "abort_key_exists", "abort_client_gone", "abort_no_server", "no_cam_place")),
 		w("index", 8, "", "Indexes.", f("service", 0, 16, "Service index."), f("server", 16, 16, "Server index.")),
@@ -274,7 +282,7 @@ func eventDescriptor() Format {
 		w("packets_client", 10, "packets", "From the client."), w("packets_server", 11, "packets", "From the server."),
 		w("bytes_client", 12, "bytes", "Payload from the client, low word."), w("bytes_server", 13, "bytes", "Payload from the server, low word."),
 		w("bytes_high", 14, "bytes", "Bits 32–47 of both.", f("client", 0, 16, "From the client."), f("server", 16, 16, "From the server.")),
-		w("delta", 15, "", "a = a0 − a1."),
+		w("delta", 15, "", "a = a0 − a1. In a profile event, raised where a SYN-ACK differs from what server.profile says: what it keeps, laid out as that word."),
 	)}
 }
 
@@ -296,14 +304,14 @@ func injectDescriptor() Format {
 
 func commandDescriptor() Format {
 	return Format{Name: "command", Bytes: 64, Doc: "A command for the address management unit. Key arguments are laid out as in cam_word.", Words: descriptor(
-		enum("type", 1, 7, "Verb.", "none", "allocate", "arm_and_send", "reset", "free", "cam_insert", "cam_erase", "cam_lookup", "clear", "fill", "read", "write", "snapshot"),
+		enum("type", 1, 7, "Verb.", "none", "allocate", "arm_and_send", "reset", "free", "cam_insert", "cam_erase", "cam_lookup", "clear", "fill", "read", "write", "snapshot", "connect", "reply"),
 		w("flags", 7, "", "Modifiers.", f("server_side", 0, 1, "CAM verbs: the server-side CAM."), f("to_client", 1, 1, "reset: send RST to the client."), f("to_server", 2, 1, "reset: send RST to the server."), f("leg_b", 3, 1, "Leg set B.")),
 		w("cookie", 8, "", "Returned in the completion."),
 		w("bar2_offset", 9, "bytes", "Bulk verbs: start in BAR2. snapshot: start in BAR0."),
 		w("value", 10, "", "fill: the word."),
 		w("key_control", 11, "", "CAM verbs: control word of the key.", f("valid", 0, 1, "One."), kind(1), f("leg_b", 5, 1, "Leg set B."), f("protocol", 8, 8, "IP protocol."), f("vlan", 16, 12, "VLAN id.")),
-		w("key_ports", 12, "", "CAM verbs: ports.", f("port", 0, 16, "Client or local port."), f("destination", 16, 16, "Port of the VIP.")),
-		w("key_index", 13, "", "CAM verbs: VIP or server index.", f("index", 0, 16, "Index.")),
+		w("key_ports", 12, "", "CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's.", f("port", 0, 16, "Client or local port."), f("destination", 16, 16, "Port of the VIP.")),
+		w("key_index", 13, "", "CAM verbs: VIP or server index. connect: server index.", f("index", 0, 16, "Index.")),
 		wn("reserved", 14, 2, "", "Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value."),
 	)}
 }

@@ -45,5 +45,7 @@ func memories() []Memory {
 			Doc: "The quarantine list, a FIFO of n and generation."},
 		{Name: "head_list", Format: "list_entry", Offset: 488 * mib, Count: 16_384, Max: 1 << 14, Geometry: "heads",
 			Doc: "The free list of the head buffers, a stack of head.free entries."},
+		{Name: "source_bucket", Format: "source_bucket", Offset: 492 * mib, Count: 1 << 16, Max: 1 << 18, Geometry: "source_buckets",
+			Doc: "Token buckets of the SYN defence, by keyed hash of the client's address."},
 	}
 }

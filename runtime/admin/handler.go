@@ -198,7 +198,35 @@ type Status struct {
 	Accepting     bool           `json:"accepting"`  // the card takes connections
 	Unresolved    int            `json:"unresolved"` // next hops, when it began to
 	Exceptions    Exceptions     `json:"exceptions"`
+	Servers       []Server       `json:"servers"`
 	Warnings      []string       `json:"warnings"`
+}
+
+// Server is what is known of the TCP options a server keeps.
+type Server struct {
+	Address    string `json:"address"`
+	Profile    string `json:"profile"`     // configured, known, unknown, asked, refused or silent; a profile known before stays
+	AgeSeconds int64  `json:"age_seconds"` // since it was learned or confirmed
+	MSS        uint16 `json:"mss"`         // zero: not known
+	WScale     *uint8 `json:"wscale"`      // null: no window scale
+	SACK       bool   `json:"sack"`
+	Timestamps bool   `json:"timestamps"`
+	ECN        bool   `json:"ecn"`
+}
+
+func servers(list []daemon.Server) []Server {
+	all := make([]Server, len(list))
+	for i := range list {
+		p := &list[i].Profile
+		all[i] = Server{
+			Address: list[i].Address.String(), Profile: list[i].From, AgeSeconds: int64(list[i].Age.Seconds()),
+			MSS: p.MSS, SACK: p.SACK, Timestamps: p.Timestamps, ECN: p.ECN,
+		}
+		if p.WScaleOn {
+			all[i].WScale = &p.WScale
+		}
+	}
+	return all
 }
 
 // Exceptions is what became of the frames for the host.
@@ -223,7 +251,7 @@ func (s *server) status(*http.Request) (any, error) {
 	st := Status{
 		Version: version(), PID: os.Getpid(), Started: d.Started, UptimeSeconds: int64(time.Since(s.started).Seconds()), LastReload: d.LastReload,
 		TableErrors: d.TableErrors, StateErrors: d.StateErrors, Attached: d.Attached, Accepting: d.Accepting, Unresolved: d.Unresolved,
-		Exceptions: Exceptions{Lost: d.LostExceptions}, Warnings: []string{},
+		Exceptions: Exceptions{Lost: d.LostExceptions}, Servers: servers(s.rt.Servers()), Warnings: []string{},
 	}
 	err := s.src.View(func(v *view.View) error {
 		info := v.Card.Device().Info()

@@ -132,7 +132,7 @@ func TestEndpoints(t *testing.T) {
 		{"POST", "/v1/config/apply", file(t, good+"seed: 9\n"), 409, is{"error.exit": 6.0}},
 		{"POST", "/v1/config/diff", file(t, strings.Replace(good, "weight: 3", "weight: 4", 1)), 200, is{"changes.0.kind": "server", "changes.0.from": "weight 3", "changes.0.to": "weight 4", "changes.1": nil}},
 		{"GET", "/v1/config", "", 200, is{"file": "x.yaml", "text": good}},
-		{"GET", "/v1/status", "", 200, is{"body": c.Device().Info().Body, "generation": 1.0, "config.servers": 3.0, "last_reload.ok": false, "attached": "reset", "accepting": true, "unresolved": 3.0, "exceptions.lost": 0.0, "state_errors": 0.0}},
+		{"GET", "/v1/status", "", 200, is{"body": c.Device().Info().Body, "generation": 1.0, "config.servers": 3.0, "last_reload.ok": false, "attached": "reset", "accepting": true, "unresolved": 3.0, "exceptions.lost": 0.0, "state_errors": 0.0, "servers.0.profile": "unknown", "servers.0.mss": 0.0}},
 		{"GET", "/v1/card", "", 200, is{"body": c.Device().Info().Body, "magic": "0x434c5053", "blocks.0.name": "directory", "geometry.pages": 256.0, "ports.1.name": "server"}},
 		{"GET", "/v1/ports", "", 200, is{"0.name": "client", "0.enabled": true, "0.link": true, "0.mtu": 1500.0, "0.addresses.0": "198.18.0.1/24", "0.gateways.0": "198.18.0.254", "1.forward": "routed", "1.counters.rx_frames": 0.0}},
 		{"GET", "/v1/registers?name=amu.free&name=timer.idle", "", 200, is{"0.name": "amu.free", "0.value": 256.0, "0.access": "ro", "1.value": 7440000.0, "1.fields.0.name": "ticks"}},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
@@ -23,9 +24,11 @@ func (d *decoder) check(c *Config) {
 	k.ports()
 	k.names()
 	k.listeners()
+	k.defence()
 	k.routes()
 	k.servers()
 	k.families()
+	k.options()
 	k.sizes()
 }
 
@@ -201,6 +204,32 @@ func (k *checker) listeners() {
 	}
 }
 
+// The card's own marks (regs: defence.rate_on, defence.rate_off).
+const defaultRateOn, defaultRateOff = 20_000, 10_000
+
+// defence refuses what defends nothing.
+func (k *checker) defence() {
+	p := k.c.Defence
+	on, off := cmp.Or(p.RateOn, defaultRateOn), cmp.Or(p.RateOff, defaultRateOff)
+	if on < off {
+		given := func(n uint32) string {
+			if n == 0 {
+				return ", the default"
+			}
+			return ""
+		}
+		k.problem(p.At, "defence", "rate_on %d%s is less than rate_off %d%s: the stage would become active at a rate at which it ends", on, given(p.RateOn), off, given(p.RateOff))
+	}
+	if p.SourceBurst != 0 && p.SourceRate == 0 {
+		k.problem(p.At, "defence", "source_burst limits nothing without source_rate: add it")
+	}
+	for i, s := range k.c.Services {
+		if s.ISN == ByAddress && s.Defence != DefenceOff {
+			k.problem(s.At, fmt.Sprintf("services[%d].isn", i), "isn: address and defence: %s do not go together: a cookie is the sequence number itself. Write isn: keyed, or defence: off", s.Defence)
+		}
+	}
+}
+
 // notSubnet refuses the addresses of a subnet that no station has.
 func (k *checker) notSubnet(at Position, key string, a netip.Addr) {
 	for _, p := range k.c.Ports() {
@@ -301,16 +330,8 @@ func (k *checker) servers() {
 // families refuses a server of another family than a VIP it serves: nat leaves the client's address in place.
 func (k *checker) families() {
 	for _, s := range k.c.Services {
-		groups := []string{s.Default}
-		for _, r := range s.Routes {
-			groups = append(groups, r.Group)
-		}
-		done := map[string]bool{"": true}
-		for _, name := range groups {
-			if g := k.c.Group(name); !done[name] && g != nil {
-				k.family(&s, g)
-			}
-			done[name] = true
+		for _, g := range k.c.Reachable(&s) {
+			k.family(&s, g)
 		}
 	}
 }
@@ -325,6 +346,22 @@ func (k *checker) family(s *Service, g *Group) {
 		k.problem(g.Servers[to].At, "groups", "server %s cannot serve %s of service %s (line %d): nat keeps the client's address, so both must be IPv4 or both IPv6",
 			g.Servers[to].Addr, s.Listen[l].Addr, s.Name, s.Listen[l].At.Line)
 		return
+	}
+}
+
+// options tells where a policy will not do what it says: nobody can make up for timestamps that a server does not send.
+func (k *checker) options() {
+	for i, s := range k.c.Services {
+		if s.Options.Timestamps != Rewrite {
+			continue
+		}
+		for _, g := range k.c.Reachable(&s) {
+			if n := slices.IndexFunc(g.Servers, func(to Server) bool { return to.Profile.Known && !to.Profile.Timestamps }); n >= 0 {
+				k.warn(s.At, fmt.Sprintf("services[%d].timestamps", i), "rewrite promises nothing: by its profile server %s (line %d) sends no timestamps, and nobody else can",
+					g.Servers[n].Addr, g.Servers[n].At.Line)
+				break
+			}
+		}
 	}
 }
 

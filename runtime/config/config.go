@@ -20,6 +20,7 @@ type Config struct {
 	OneArmed bool // one port carries both sides
 	Services []Service
 	Groups   []Group
+	Defence  Pressure
 	Seed     uint64 // zero: random
 	Socket   string // empty: the default path
 
@@ -121,9 +122,13 @@ type Service struct {
 	Routes   []Route
 	Default  string // group; empty: none
 	ISN      ISN
-	MSS      uint16 // promised instead of what the profiles allow; zero: what they allow
+	MSS      uint16 // promised where the profiles do not say less; zero: as Options says
+	Options  Options
+	Defence  Defence
 	Idle     time.Duration
 	WaitHead time.Duration // zero, like Idle: the card's own default
+
+	IdleSilent bool // the idle time-out sends no RST
 }
 
 // Listen is a VIP and a port.
@@ -147,6 +152,44 @@ func (i ISN) String() string {
 		return "address"
 	}
 	return "keyed"
+}
+
+// Options says how the TCP options of a service are treated.
+type Options struct{ MSS, WScale, SACK, Timestamps, ECN Policy }
+
+// Policy says when clients are promised an option.
+type Policy uint8
+
+// The policies.
+const (
+	Preserve Policy = iota // where every server keeps it
+	Rewrite                // always: what a server lacks is made up for
+	Strip                  // never
+)
+
+// String returns the policy as the file writes it.
+func (p Policy) String() string { return [...]string{"preserve", "rewrite", "strip"}[p%(Strip+1)] }
+
+// Defence says when SYNs are answered with cookies.
+type Defence uint8
+
+// The choices of Defence.
+const (
+	DefenceAuto   Defence = iota // under pressure
+	DefenceOff                   // never
+	DefenceAlways                // always
+)
+
+// String returns the choice as the file writes it.
+func (d Defence) String() string { return defences[d] }
+
+var defences = [...]string{DefenceAuto: "auto", DefenceOff: "off", DefenceAlways: "always"}
+
+// Pressure is what the card's SYN defence takes for pressure, and what a source may send. Zeros: the card's defaults.
+type Pressure struct {
+	At                      Position
+	RateOn, RateOff         uint32 // SYNs a second with which it becomes active, and stays so
+	SourceRate, SourceBurst uint32 // SYNs of one address or IPv6 /64: a second, and at once
 }
 
 // Route sends some requests of a service to a group.
@@ -191,6 +234,7 @@ type Profile struct {
 	WScaleOn   bool
 	SACK       bool
 	Timestamps bool
+	ECN        bool
 }
 
 // Ports returns the ports in use with their numbers.
@@ -203,6 +247,23 @@ func (c *Config) Ports() []*Port {
 
 // Group finds a group by its name.
 func (c *Config) Group(name string) *Group { return c.groups[name] }
+
+// Reachable returns the groups that a request of a service can go to, each once.
+func (c *Config) Reachable(s *Service) []*Group {
+	var groups []*Group
+	seen := map[string]bool{"": true}
+	add := func(name string) {
+		if g := c.Group(name); g != nil && !seen[name] {
+			groups = append(groups, g)
+		}
+		seen[name] = true
+	}
+	add(s.Default)
+	for _, r := range s.Routes {
+		add(r.Group)
+	}
+	return groups
+}
 
 // A Hop is where packets for an address go: the port, the VLAN and the neighbour.
 type Hop struct {

@@ -3,6 +3,7 @@ package config
 import (
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -30,6 +31,7 @@ func (d *decoder) config(c *Config, v value) {
 		{"groups", func(v value) {
 			d.list(v, func(v value) { c.Groups = append(c.Groups, d.group(v)) })
 		}},
+		{"defence", func(v value) { d.pressure(&c.Defence, v) }},
 		{"seed", func(v value) { c.Seed = d.number(v, "seed", 0, 1<<64-1) }},
 		{"socket", func(v value) { c.Socket = d.path(v, "path of a socket", 107) }},
 	})
@@ -283,18 +285,65 @@ func (d *decoder) service(v value) Service {
 				s.ISN = ByAddress
 			}
 		}},
-		{"mss", func(v value) { s.MSS = uint16(d.number(v, "mss", minMSS, 65495)) }},
+		{"mss", func(v value) {
+			if n, ok := v.node.(*ast.StringNode); ok {
+				if decimal(n.Value) {
+					d.problem(v.at, v.key, "mss %q is in quotes; write it without", clip(n.Value))
+					return
+				}
+				s.Options.MSS = d.policy(v, "mss")
+				return
+			}
+			s.MSS = uint16(d.number(v, "mss", minMSS, 65495))
+		}},
+		{"wscale", func(v value) { s.Options.WScale = d.policy(v, "wscale") }},
+		{"sack", func(v value) { s.Options.SACK = d.policy(v, "sack") }},
+		{"timestamps", func(v value) { s.Options.Timestamps = d.policy(v, "timestamps") }},
+		{"ecn", func(v value) {
+			if s.Options.ECN = d.policy(v, "ecn"); s.Options.ECN == Rewrite {
+				d.problem(v.at, v.key, "ecn cannot be rewritten: what the network says about congestion goes from end to end or is not asked for; write preserve or strip")
+			}
+		}},
+		{"defence", func(v value) {
+			s.Defence = Defence(max(slices.Index(defences[:], d.word(v, "defence", defences[:], nil)), 0))
+		}},
 		{"timeouts", func(v value) {
 			d.mapping(v, "timeouts", []field{
 				{"idle", func(v value) { d.duration(v, &s.Idle) }},
 				{"wait_head", func(v value) { d.duration(v, &s.WaitHead) }},
+				{"reset", func(v value) { s.IdleSilent = !d.boolean(v) }},
 				{"syn_rcvd", nil}, {"server_syn", nil}, {"closing", nil}, {"quarantine", nil},
 			})
 		}},
-		{"defence", nil}, {"wscale", nil}, {"sack", nil}, {"timestamps", nil}, {"requests", nil}, {"proxy", nil},
+		{"requests", nil}, {"proxy", nil},
 		{"forwarded", nil}, {"persistence", nil},
 	})
 	return s
+}
+
+// policy decodes how an option is treated.
+func (d *decoder) policy(v value, what string) Policy {
+	switch d.word(v, what, []string{"preserve", "rewrite", "strip"}, nil) {
+	case "rewrite":
+		return Rewrite
+	case "strip":
+		return Strip
+	}
+	return Preserve
+}
+
+// maxRate fits the card's registers.
+const maxRate = 1<<28 - 1
+
+// pressure decodes what the SYN defence of the whole card goes by.
+func (d *decoder) pressure(p *Pressure, v value) {
+	p.At = v.at
+	rate := func(what string, to *uint32) field {
+		return field{what, func(v value) { *to = uint32(d.number(v, what, 1, maxRate)) }}
+	}
+	d.mapping(v, "defence", []field{
+		rate("rate_on", &p.RateOn), rate("rate_off", &p.RateOff), rate("source_rate", &p.SourceRate), rate("source_burst", &p.SourceBurst),
+	})
 }
 
 // minMSS is the least MSS a host may be given without being asked (RFC 9293 3.7.1, IPv4).
@@ -431,6 +480,7 @@ func (d *decoder) profile(v value) Profile {
 		{"wscale", func(v value) { p.WScale, p.WScaleOn = uint8(d.number(v, "wscale", 0, 14)), true }},
 		{"sack", func(v value) { p.SACK = d.boolean(v) }},
 		{"timestamps", func(v value) { p.Timestamps = d.boolean(v) }},
+		{"ecn", func(v value) { p.ECN = d.boolean(v) }},
 	})
 	return p
 }

@@ -67,6 +67,7 @@ func facts(c *Config) map[fact]string {
 	m[fact{"setting", "card"}] = c.Card.String()
 	m[fact{"setting", "seed"}] = strconv.FormatUint(c.Seed, 10)
 	m[fact{"setting", "socket"}] = c.Socket
+	m[fact{"setting", "defence"}] = c.Defence.describe()
 	m[fact{"setting", "emu"}] = strings.TrimSuffix(c.Emu.Client.String()+" "+c.Emu.Server.String(), " ")
 	for i, p := range c.Ports() {
 		m[fact{"port", portKey(i)}] = p.describe()
@@ -84,7 +85,11 @@ func facts(c *Config) map[fact]string {
 }
 
 func (s *Service) facts(m map[fact]string) {
-	m[fact{"service", s.Name}] = fmt.Sprintf("default %s, isn %s, mss %d, idle %v, wait_head %v", s.Default, s.ISN, s.MSS, s.Idle, s.WaitHead)
+	to := "no default"
+	if s.Default != "" {
+		to = "default " + s.Default
+	}
+	m[fact{"service", s.Name}] = fmt.Sprintf("%s, isn %s, defence %s%s, idle %v, wait_head %v, reset %v", to, s.ISN, s.Defence, s.promise(), s.Idle, s.WaitHead, !s.IdleSilent)
 	for _, l := range s.Listen {
 		m[fact{"listener", l.Addr.String()}] = s.Name
 		m[fact{"vip", l.Addr.Addr().String()}] = ""
@@ -99,6 +104,19 @@ func (s *Service) facts(m map[fact]string) {
 		}
 		m[fact{"rule", name}] = r.Group
 	}
+}
+
+func (p Pressure) describe() string {
+	var parts []string
+	for _, x := range []struct {
+		name string
+		n    uint32
+	}{{"rate_on", p.RateOn}, {"rate_off", p.RateOff}, {"source_rate", p.SourceRate}, {"source_burst", p.SourceBurst}} {
+		if x.n != 0 {
+			parts = append(parts, x.name+" "+strconv.FormatUint(uint64(x.n), 10))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (p *Port) describe() string {
@@ -123,7 +141,12 @@ func (p Profile) describe() string {
 	if !p.Known {
 		return ""
 	}
-	s := ", profile"
+	return strings.TrimSuffix(", profile "+p.String(), " ")
+}
+
+// String returns what is kept, in words.
+func (p Profile) String() string {
+	s := ""
 	if p.MSS != 0 {
 		s += fmt.Sprintf(" mss %d", p.MSS)
 	}
@@ -136,5 +159,25 @@ func (p Profile) describe() string {
 	if p.Timestamps {
 		s += " timestamps"
 	}
-	return s
+	if p.ECN {
+		s += " ecn"
+	}
+	return strings.TrimPrefix(s, " ")
+}
+
+// promise names how TCP options are treated, where that is not as ever.
+func (s *Service) promise() string {
+	text := ""
+	if s.MSS != 0 {
+		text = fmt.Sprintf(", mss %d", s.MSS)
+	}
+	for _, o := range []struct {
+		name string
+		p    Policy
+	}{{"mss", s.Options.MSS}, {"wscale", s.Options.WScale}, {"sack", s.Options.SACK}, {"timestamps", s.Options.Timestamps}, {"ecn", s.Options.ECN}} {
+		if o.p != Preserve {
+			text += ", " + o.name + " " + o.p.String()
+		}
+	}
+	return text
 }

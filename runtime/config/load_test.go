@@ -28,11 +28,11 @@ ports:
 services:
   - name: web
     listen: [198.18.0.80:80]
-    mode: splice
+    defence: off
     protocol: http
     isn: address
     mss: 1400
-    timeouts: {idle: 2h, wait_head: 1.5s}
+    timeouts: {idle: 2h, wait_head: 1.5s, reset: false}
     routes:
       - {host: IMG.example, path: /photos/*, to: static}
       - {path: /health, to: app}
@@ -53,6 +53,7 @@ groups:
   - {name: six, servers: [{address: "[2001:db8:2::11]:80"}]}
 seed: 42
 socket: /run/x.sock
+defence: {rate_on: 5000, rate_off: 4000, source_rate: 100, source_burst: 9}
 `
 
 func load(t *testing.T, text string) *Config {
@@ -77,7 +78,7 @@ func TestLoad(t *testing.T) {
 		},
 		Server: Port{Addresses: []Address{{Prefix: netip.MustParsePrefix("198.18.1.1/24")}, {Prefix: netip.MustParsePrefix("2001:db8:2::1/64")}}, Forward: true},
 		Services: []Service{
-			{Name: "web", Listen: []Listen{{Addr: netip.MustParseAddrPort("198.18.0.80:80")}}, ISN: ByAddress, MSS: 1400, Idle: 2 * time.Hour, WaitHead: 1500 * time.Millisecond,
+			{Name: "web", Listen: []Listen{{Addr: netip.MustParseAddrPort("198.18.0.80:80")}}, ISN: ByAddress, Defence: DefenceOff, MSS: 1400, Idle: 2 * time.Hour, WaitHead: 1500 * time.Millisecond, IdleSilent: true,
 				Routes: []Route{{Host: "img.example", Path: "/photos", Group: "static"}, {Path: "/health", Exact: true, Group: "app"}, {Group: "app"}}},
 			{Name: "six", Listen: []Listen{{Addr: netip.MustParseAddrPort("[2001:db8:9::80]:80")}, {Addr: netip.MustParseAddrPort("[2001:db8:9::81]:8080")}}, Default: "six"},
 		},
@@ -90,13 +91,49 @@ func TestLoad(t *testing.T) {
 			{Name: "static", Scheduler: RoundRobin, Servers: []Server{{Addr: netip.MustParseAddrPort("198.18.1.21:80"), Weight: 1}}},
 			{Name: "six", Scheduler: WeightedRoundRobin, Servers: []Server{{Addr: netip.MustParseAddrPort("[2001:db8:2::11]:80"), Weight: 1}}},
 		},
-		Seed: 42, Socket: "/run/x.sock",
+		Seed: 42, Socket: "/run/x.sock", Defence: Pressure{RateOn: 5000, RateOff: 4000, SourceRate: 100, SourceBurst: 9},
 	}
 	if diff := cmp.Diff(want, c, cmpopts.IgnoreTypes(Position{}), cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}, netip.AddrPort{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got := c.Groups[1].At; got.Line != 34 {
 		t.Errorf("group static is at line %d, want 34", got.Line)
+	}
+}
+
+// TestPolicies reads how options are treated.
+func TestPolicies(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want Options
+		mss  uint16
+		warn string
+	}{
+		{"", Options{}, 0, ""},
+		{"mss: preserve\n    wscale: preserve\n    sack: preserve\n    timestamps: preserve\n    ecn: preserve", Options{}, 0, ""},
+		{"mss: rewrite\n    wscale: rewrite\n    sack: rewrite\n    timestamps: rewrite\n    ecn: strip", Options{Rewrite, Rewrite, Rewrite, Rewrite, Strip}, 0, ""},
+		{"mss: strip\n    wscale: strip\n    sack: strip\n    timestamps: strip", Options{Strip, Strip, Strip, Strip, Preserve}, 0, ""},
+		{"mss: 1400\n    wscale: strip", Options{WScale: Strip}, 1400, ""},
+		{"timestamps: rewrite\n    routes: [{path: /x, to: bare}]", Options{Timestamps: Rewrite}, 0, "server 198.18.1.12:80 (line 14) sends no timestamps"},
+		{"timestamps: preserve\n    routes: [{path: /x, to: bare}]", Options{}, 0, ""},
+	} {
+		text := strings.Replace(small, "    default: app\n", "    default: app\n    "+tt.text+"\n", 1) + "  - {name: bare, servers: [{address: 198.18.1.12:80, profile: {mss: 1460, ecn: true}}]}\n"
+		c := load(t, text)
+		if s := c.Services[0]; s.Options != tt.want || s.MSS != tt.mss {
+			t.Errorf("%q: %+v, MSS %d", tt.text, s.Options, s.MSS)
+		}
+		var warnings []string
+		for _, w := range c.Warnings {
+			if !strings.Contains(w.Message, "no service uses") {
+				warnings = append(warnings, w.String())
+			}
+		}
+		if (tt.warn == "") != (len(warnings) == 0) || !strings.Contains(strings.Join(warnings, "\n"), tt.warn) {
+			t.Errorf("%q: warnings %q, want %q", tt.text, warnings, tt.warn)
+		}
+		if g := c.Group("bare"); g.Servers[0].Profile != (Profile{Known: true, MSS: 1460, ECN: true}) {
+			t.Errorf("profile %+v", g.Servers[0].Profile)
+		}
 	}
 }
 
@@ -171,6 +208,7 @@ func TestProblems(t *testing.T) {
 		{"number wanted", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: heavy}"), `wants weight (0 to 65535), got "heavy"`, ""},
 		{"number out of range", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: 65536}"), "weight is 65536", ""},
 		{"number negative", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: -1}"), "weight is -1", ""},
+		{"reset wanted", replace("    default: app", "    default: app\n    timeouts: {reset: never}"), `services[0].timeouts.reset: wants true or false, got "never"`, ""},
 		{"boolean wanted", replace("    default: app", "    default: app\n") + "    profile: {sack: 1}\n", "wants true or false", ""},
 		{"empty item", replace("[198.18.0.80:80]", "[198.18.0.80:80, ]"), "", ""},
 		{"null item", replace("[198.18.0.80:80]", "[~]"), "services[0].listen[0]: has no value", ""},
@@ -311,7 +349,23 @@ func TestProblems(t *testing.T) {
 		{"path wrong", replace("    default: app", "    default: app\n    routes: [{path: x, to: app}]"), "does not begin with a slash", ""},
 		{"host wrong", replace("    default: app", "    default: app\n    routes: [{host: a.example:80, to: app}]"), "no port", ""},
 		{"profiles differ", small + "  - {name: b, servers: [{address: 198.18.1.11:80, profile: {sack: true}}]}\n", "has another profile at line 11", ""},
+		{"no policy", replace("    default: app", "    default: app\n    sack: rewirte"), `"rewirte" is no sack; there is preserve, rewrite, strip`, "rewrite"},
+		{"no policy of mss", replace("    default: app", "    default: app\n    mss: keep"), `"keep" is no mss`, ""},
+		{"a policy that is true", replace("    default: app", "    default: app\n    timestamps: true"), "wants timestamps (preserve, rewrite, strip), got true", ""},
+		{"an MSS in quotes", replace("    default: app", "    default: app\n    mss: \"1460\""), `mss "1460" is in quotes; write it without`, ""},
+		{"ECN rewritten", replace("    default: app", "    default: app\n    ecn: rewrite"), "ecn cannot be rewritten", ""},
 		{"mss too small", replace("    default: app", "    default: app\n    mss: 100"), "mss is 100", ""},
+		{"address and auto", replace("    default: app", "    default: app\n    isn: address"), "x.yaml:6:5: services[0].isn: isn: address and defence: auto do not go together", ""},
+		{"address and always", replace("    default: app", "    default: app\n    isn: address\n    defence: always"), "isn: address and defence: always do not go together", ""},
+		{"address and off", replace("    default: app", "    default: app\n    isn: address\n    defence: off"), "", ""},
+		{"defence", replace("    default: app", "    default: app\n    defence: alwys"), `"alwys" is no defence`, "always"},
+		{"defence as a switch", replace("    default: app", "    default: app\n    defence: true"), "wants defence (auto, off, always), got true", ""},
+		{"rates the wrong way round", small + "defence: {rate_on: 9, rate_off: 10}\n", "defence: rate_on 9 is less than rate_off 10", ""},
+		{"rate below the default", small + "defence: {rate_on: 9}\n", "rate_on 9 is less than rate_off 10000, the default: ", ""},
+		{"burst alone", small + "defence: {source_burst: 9}\n", "source_burst limits nothing without source_rate", ""},
+		{"rate of zero", small + "defence: {source_rate: 0}\n", "source_rate is 0; it may be 1 to 268435455", ""},
+		{"rate with a unit", small + "defence: {source_rate: 100/s}\n", "wants source_rate (1 to 268435455), got", ""},
+		{"unknown mark", small + "defence: {sorce_rate: 9}\n", "unknown key", "source_rate"},
 		{"socket relative", small + "socket: x.sock\n", "is no path of a socket", ""},
 		{"socket with NUL", small + "socket: \"/x\\0\"\n", "is no path of a socket", ""},
 		{"card with NUL", "card: \"vfio-user:/x\\0\"\n" + small, "is no card", ""},
@@ -389,6 +443,16 @@ func TestPlainScalars(t *testing.T) {
 	for _, bad := range []string{"{198.18.0.81: 80}", "198.18.0.81: 80"} {
 		if _, err := Load("x.yaml", []byte(strings.Replace(small, "[198.18.0.80:80]", "["+bad+"]", 1))); err == nil || !strings.Contains(err.Error(), "got a mapping") {
 			t.Errorf("listen [%s]: error %v", bad, err)
+		}
+	}
+}
+
+// TestIdleReset: idle connections are reset unless the service says otherwise.
+func TestIdleReset(t *testing.T) {
+	for timeouts, silent := range map[string]bool{"": false, "timeouts: {idle: 1h}": false, "timeouts: {reset: true}": false, "timeouts: {reset: false}": true} {
+		c := load(t, strings.Replace(small, "    default: app", "    default: app\n    "+timeouts, 1))
+		if got := c.Services[0].IdleSilent; got != silent {
+			t.Errorf("%q: silent %v, want %v", timeouts, got, silent)
 		}
 	}
 }
@@ -545,10 +609,12 @@ func TestMeasure(t *testing.T) {
 func TestDiff(t *testing.T) {
 	a := load(t, small)
 	b := load(t, strings.NewReplacer("[198.18.0.80:80]", "[198.18.0.80:80, 198.18.0.81:80]", "{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: 2}, {address: 198.18.1.12:80}",
-		"default: app", "default: app\n    routes: [{path: /x, to: app}]").Replace(small))
+		"default: app", "default: app\n    routes: [{path: /x, to: app}]\n    defence: always").Replace(small)+"defence: {rate_on: 30000}\n")
 	want := []Change{
+		{"change", "setting", "defence", "", "rate_on 30000"},
 		{"add", "vip", "198.18.0.81", "", ""},
 		{"add", "listener", "198.18.0.81:80", "", "web"},
+		{"change", "service", "web", "default app, isn keyed, defence auto, idle 0s, wait_head 0s, reset true", "default app, isn keyed, defence always, idle 0s, wait_head 0s, reset true"},
 		{"add", "rule", "web /x", "", "app"},
 		{"change", "server", "app 198.18.1.11:80", "weight 1", "weight 2"},
 		{"add", "server", "app 198.18.1.12:80", "", "weight 1"},
@@ -605,4 +671,17 @@ func FuzzLoad(f *testing.F) {
 			t.Fatalf("the same text gives %v", err)
 		}
 	})
+}
+
+// TestDiffNoDefault: a service without a default is said to have none.
+func TestDiffNoDefault(t *testing.T) {
+	c, err := Load("x.yaml", []byte(strings.Replace(small, "    default: app", "    routes: [{path: /x, to: app}]", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range Diff(nil, c) {
+		if x.Kind == "service" && !strings.HasPrefix(x.To, "no default, isn keyed") {
+			t.Errorf("service %s: %q", x.Name, x.To)
+		}
+	}
 }

@@ -244,7 +244,7 @@ func (d *decoder) boolean(v value) bool {
 
 // word decodes one of several words; those in later are known but not supported yet.
 func (d *decoder) word(v value, what string, words, later []string) string {
-	s, ok := d.text(v, what)
+	s, ok := d.text(v, what+" ("+strings.Join(words, ", ")+")")
 	if !ok || slices.Contains(words, s) {
 		return s
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"splicenic/driver"
 	"splicenic/regs"
@@ -70,6 +71,9 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) (*Applied, error) 
 		return nil, err
 	}
 	d.opening = d.opening || first && d.left == nil
+	if err := d.defend(c); err != nil {
+		return nil, err
+	}
 	if err := d.commit(ctx, im); err != nil {
 		if d.left != nil { // the next attempt knows what this one may have begun
 			d.left.state.Version = stateVersion
@@ -95,6 +99,12 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) (*Applied, error) 
 	return a, nil
 }
 
+// defend tells the card what its SYN defence goes by.
+func (d *Daemon) defend(c *config.Config) error {
+	p := c.Defence
+	return d.card.SetDefence(driver.Defence{RateOn: p.RateOn, RateOff: p.RateOff, SourceRate: p.SourceRate, SourceBurst: p.SourceBurst})
+}
+
 // inForce are the indexes in force before a configuration. Next hops that a predecessor has resolved are known from now on.
 func (d *Daemon) inForce(c *config.Config) *indexes {
 	switch {
@@ -103,6 +113,7 @@ func (d *Daemon) inForce(c *config.Config) *indexes {
 	case d.left != nil:
 		x := d.left.indexes(c, room(d.card.Geometry()))
 		d.seed(x)
+		d.seedProfiles(x)
 		return x
 	}
 	return &indexes{}
@@ -235,20 +246,29 @@ func (d *Daemon) ports() (ports [2]exception.Port, mtu [2]uint16) {
 
 // inputs collects what the tables depend on.
 func (d *Daemon) inputs(c *config.Config) *Inputs {
-	in := &Inputs{Config: c, Room: room(d.card.Geometry()), Neighbours: map[config.Hop]neighbour.MAC{}}
+	in := &Inputs{Config: c, Room: room(d.card.Geometry()), Neighbours: map[config.Hop]neighbour.MAC{}, Profiles: map[netip.AddrPort]config.Profile{}}
 	_, in.MTU = d.ports()
+	in.PathMTU, _ = d.h.Paths()
 	for _, n := range d.h.Neighbours().List(d.now) {
 		if n.Usable() {
 			in.Neighbours[config.Hop{Port: n.Port, VLAN: n.VLAN, Neighbor: n.Addr}] = n.MAC
 		}
 	}
+	for _, s := range d.h.Prober().List(d.now) {
+		in.Profiles[s.Address] = config.Profile(s.Profile)
+	}
+	d.known = d.h.Prober().Version()
 	return in
 }
 
 // station is what the exception handler is told about the card.
 func (d *Daemon) station(c *config.Config, im *Image) exception.Station {
 	ports, _ := d.ports()
-	st := exception.Station{Ports: ports[:len(c.Ports())], Config: c, Opening: d.opening}
+	st := exception.Station{Ports: ports[:len(c.Ports())], Config: c, Opening: d.opening, HTTP: map[uint32]bool{}}
+	for i := range uint32(len(im.services)) / regs.ServiceWords {
+		w := im.services.entry(i, regs.ServiceWords)[regs.ServiceControl]
+		st.HTTP[i] = regs.ServiceControlValid(w) != 0 && regs.ServiceControlProtocol(w) == regs.ServiceControlProtocolHttp
+	}
 	for _, n := range sorted(im.ix.vipAt) {
 		st.VIPs = append(st.VIPs, im.ix.vipAt[n])
 	}
@@ -257,12 +277,17 @@ func (d *Daemon) station(c *config.Config, im *Image) exception.Station {
 			st.Hops = append(st.Hops, h.Hop)
 		}
 	}
+	for _, n := range sorted(im.ix.serverAt) {
+		if a := im.ix.serverAt[n].addr; a.IsValid() {
+			st.Servers = append(st.Servers, a)
+		}
+	}
 	return st
 }
 
 // refresh brings the tables to what they should be now: a neighbour changed, or an earlier attempt failed.
 func (d *Daemon) refresh() {
-	d.seen = d.h.Neighbours().Version()
+	d.seen, d.paths = d.h.Neighbours().Version(), d.h.PathVersion()
 	im, err := images(d.inputs(d.cfg), &d.im.ix, &held{})
 	if err == nil {
 		err = d.commit(context.Background(), im)
@@ -293,6 +318,9 @@ func (d *Daemon) Reset(ctx context.Context) error {
 	}
 	d.im = &Image{} // nothing has an index in an empty card
 	d.opening, d.openBy = true, 0
+	if err := d.defend(d.cfg); err != nil {
+		return err
+	}
 	d.refresh()
 	d.h.Configure(d.station(d.cfg, d.im), d.now)
 	if err := d.begin(); err != nil {

@@ -2,9 +2,12 @@ package daemon
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -23,6 +26,8 @@ type Config struct {
 	Wall func() time.Time
 	// Log is told about what an operator should know. nil: nothing is said.
 	Log *slog.Logger
+	// Random gives the key of the numbers that probes of servers begin with. nil: crypto/rand.
+	Random io.Reader
 	// State is the file that keeps the names behind the tables' indexes for a successor. Empty: none is kept, and a
 	// predecessor's tables have to speak for themselves.
 	State string
@@ -54,9 +59,12 @@ type Daemon struct {
 	opening bool          // the tables are written but not in force yet
 	openBy  time.Duration // when they come into force at last; zero: the next step begins to count
 	h       *exception.Handler
-	seen    uint64        // version of the neighbours that the tables show
-	release time.Duration // when retired entries are looked at again
-	stale   bool          // the tables do not show what they should; tried again with the next release
+	seen    uint64                    // version of the neighbours that the tables show
+	paths   uint64                    // version of the paths' MTUs that they show
+	known   uint64                    // version of the profiles that they show
+	odd     map[netip.AddrPort]uint32 // what servers with a profile in the configuration said against it, last
+	release time.Duration             // when retired entries are looked at again
+	stale   bool                      // the tables do not show what they should; tried again with the next release
 	status  Status
 	events  recent
 
@@ -87,7 +95,14 @@ func New(cfg Config) (*Daemon, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	d.h = exception.New(exception.Config{Emit: d.emit, Reset: d.reset})
+	var key [32]byte
+	if cfg.Random == nil {
+		cfg.Random = rand.Reader
+	}
+	if _, err := io.ReadFull(cfg.Random, key[:]); err != nil {
+		return nil, fmt.Errorf("start daemon: make key: %w", err)
+	}
+	d.h = exception.New(exception.Config{Emit: d.emit, Reset: d.reset, Connect: d.connect, Reply: d.reply, Others: d.others, Find: d.find, Connection: d.connection, Reinject: d.reinject, Key: key})
 	d.status.Started = d.wall()
 	if d.status.Attached = attached(d.card); d.status.Attached != Reset {
 		if err := d.adopt(context.Background()); err != nil {
@@ -97,12 +112,20 @@ func New(cfg Config) (*Daemon, error) {
 	return d, nil
 }
 
-// emit queues a frame; a full inject ring is handed to the card once before it gives up.
-func (d *Daemon) emit(port int, frame []byte) error {
-	err := d.card.Emit(port, frame)
+// emit queues a frame to be sent.
+func (d *Daemon) emit(port int, frame []byte) error { return d.inject(d.card.Emit, port, frame) }
+
+// reinject queues a frame for a parser.
+func (d *Daemon) reinject(port int, frame []byte) error {
+	return d.inject(d.card.Reinject, port, frame)
+}
+
+// inject queues a frame; a full inject ring is handed to the card once before it gives up.
+func (d *Daemon) inject(verb func(int, []byte) error, port int, frame []byte) error {
+	err := verb(port, frame)
 	if errors.Is(err, driver.ErrRingFull) {
 		d.card.Flush()
-		err = d.card.Emit(port, frame)
+		err = verb(port, frame)
 	}
 	return err
 }
@@ -126,7 +149,7 @@ func (d *Daemon) step(now time.Duration) {
 		d.drainExceptions()
 		d.drainEvents()
 		d.h.Advance(d.now)
-		if d.open() || d.h.Neighbours().Version() != d.seen {
+		if d.open() || d.h.Neighbours().Version() != d.seen || d.h.PathVersion() != d.paths || d.h.Prober().Version() != d.known {
 			d.refresh()
 		}
 	}
@@ -160,6 +183,9 @@ func (d *Daemon) drainEvents() {
 		n := d.card.Events(d.descriptor[:])
 		for i := range d.descriptor[:n] {
 			d.events.add(&d.descriptor[i])
+			if d.descriptor[i].ControlType == regs.EventControlTypeProfile {
+				d.learn(&d.descriptor[i])
+			}
 		}
 		if n > 0 {
 			d.card.CommitEvents()

@@ -29,8 +29,12 @@ type Inputs struct {
 	Down map[netip.AddrPort]bool
 	// Weights are the operator's, in place of the configuration's.
 	Weights map[netip.AddrPort]uint16
+	// Profiles are the servers' as they were learned.
+	Profiles map[netip.AddrPort]config.Profile
 	// Neighbours are the next hops that are resolved.
 	Neighbours map[config.Hop]neighbour.MAC
+	// PathMTU are the next hops behind which less fits than through their port.
+	PathMTU map[config.Hop]uint16
 }
 
 // hold says whether the card still uses an entry that is out of the configuration. A nil function of it means yes.
@@ -143,7 +147,7 @@ func (im *Image) assign(in *Inputs, old *indexes, keep *held) (err error) {
 				return fmt.Errorf("no port's subnet holds server %s and no gateway leads there", s.Addr)
 			}
 			servers = append(servers, name)
-			places[name] = place{addr: s.Addr, hop: hop{Hop: to}, profile: s.Profile}
+			places[name] = place{addr: s.Addr, hop: hop{Hop: to}, profile: in.profile(&s)}
 		}
 	}
 	for _, t := range []struct {
@@ -244,6 +248,7 @@ func (im *Image) nextHops(in *Inputs) {
 			e.ControlResolved = 1
 			e.MacLo, e.MacHiAddress = driver.MACWords(mac)
 		}
+		e.MacHiMtu = uint32(in.PathMTU[h.Hop])
 		e.Encode(im.hops.entry(i, regs.NextHopWords))
 	}
 	im.servers.entry(max(im.ix.servers.Bound(), 1)-1, regs.ServerWords)
@@ -260,7 +265,7 @@ func (im *Image) nextHops(in *Inputs) {
 			ControlValid: 1, ControlKind: kind, ControlMethod: regs.MethodNat, ControlProtocol: protocolTCP, ControlPort: uint32(p.addr.Port()),
 			RouteNextHop: hop, Address: words,
 			ProfileMss: uint32(p.profile.MSS), ProfileWscale: uint32(p.profile.WScale), ProfileWscaleOn: bit(p.profile.WScaleOn),
-			ProfileSack: bit(p.profile.SACK), ProfileTimestamps: bit(p.profile.Timestamps), ProfileKnown: bit(p.profile.Known),
+			ProfileSack: bit(p.profile.SACK), ProfileTimestamps: bit(p.profile.Timestamps), ProfileKnown: bit(p.profile.Known), ProfileEcn: bit(p.profile.ECN),
 		}
 		if at, ok := im.ix.servers.Of(serverName(p.addr)); !ok || at != i {
 			e.ControlClosed = 1
@@ -345,6 +350,13 @@ func (im *Image) service(in *Inputs, s *config.Service) regs.ServiceEntry {
 	e := regs.ServiceEntry{
 		ControlValid: 1, ControlMode: regs.ServiceControlModeSplice, ControlProtocol: regs.ServiceControlProtocolHttp,
 		Idle: uint32(s.Idle.Milliseconds()), WaitHead: uint32(s.WaitHead.Milliseconds()),
+		ControlIdleSilent: bit(s.IdleSilent),
+	}
+	switch s.Defence {
+	case config.DefenceAuto:
+		e.ControlDefence = regs.ServiceControlDefenceAuto
+	case config.DefenceAlways:
+		e.ControlDefence = regs.ServiceControlDefenceAlways
 	}
 	if s.ISN == config.ByAddress {
 		e.ControlIsn = regs.ServiceControlIsnAddress
@@ -352,9 +364,11 @@ func (im *Image) service(in *Inputs, s *config.Service) regs.ServiceEntry {
 	if g, ok := im.ix.groups.Of(s.Default); ok && s.Default != "" {
 		e.ControlHasDefault, e.DefaultGroup = 1, g
 	}
-	p := promised(in.Config, s, in.MTU)
+	p := promised(in, s)
+	p.fit(in, s)
 	e.PromiseMssIpv4, e.PromiseMssIpv6 = uint32(p.mss4), uint32(p.mss6)
 	e.PromiseWscale, e.PromiseWscaleOn, e.PromiseSack, e.PromiseTimestamps = uint32(p.wscale), bit(p.wscaleOn), bit(p.sack), bit(p.timestamps)
+	e.PromiseEcn = bit(p.ecn)
 	return e
 }
 

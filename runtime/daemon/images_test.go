@@ -56,19 +56,19 @@ groups:
 		six     bool
 		want    promise
 	}{
-		{"all keep the same", full, full, "", [2]uint16{1500, 1500}, false, promise{1460, 1440, 7, true, true, true}},
-		{"the least MSS", full, "{mss: 1000, wscale: 7, sack: true, timestamps: true}", "", [2]uint16{1500, 1500}, false, promise{1000, 1440, 7, true, true, true}},
-		{"the least scale", "{mss: 1460, wscale: 9}", "{mss: 1460, wscale: 2}", "", [2]uint16{1500, 1500}, false, promise{1460, 1440, 2, true, false, false}},
-		{"scale of zero", "{wscale: 0}", "{wscale: 9}", "", [2]uint16{1500, 1500}, false, promise{536, 1440, 0, true, false, false}},
-		{"one without a scale", full, "{mss: 1460, sack: true, timestamps: true}", "", [2]uint16{1500, 1500}, false, promise{1460, 1440, 0, false, true, true}},
-		{"one without SACK", full, "{mss: 1460, wscale: 7, timestamps: true}", "", [2]uint16{1500, 1500}, false, promise{1460, 1440, 7, true, false, true}},
-		{"nothing said", "{}", full, "", [2]uint16{1500, 1500}, false, promise{536, 1440, 0, false, false, false}},
-		{"MTU of the server port", full, full, "", [2]uint16{9000, 1400}, false, promise{1360, 1340, 7, true, true, true}},
-		{"jumbo", "{mss: 8960}", "{mss: 8960}", "", [2]uint16{9000, 9000}, false, promise{8960, 8940, 0, false, false, false}},
-		{"override", full, full, ", mss: 1200", [2]uint16{1500, 1500}, false, promise{1200, 1200, 7, true, true, true}},
-		{"override clamped", full, full, ", mss: 9000", [2]uint16{1500, 1500}, false, promise{1460, 1440, 7, true, true, true}},
-		{"IPv6", full, full, "", [2]uint16{1500, 1500}, true, promise{1460, 1440, 7, true, true, true}},
-		{"IPv6, nothing said", "{}", "{}", "", [2]uint16{1500, 1500}, true, promise{1460, 1220, 0, false, false, false}},
+		{"all keep the same", full, full, "", [2]uint16{1500, 1500}, false, promise{1460, 1440, 7, true, true, true, false}},
+		{"the least MSS", full, "{mss: 1000, wscale: 7, sack: true, timestamps: true}", "", [2]uint16{1500, 1500}, false, promise{1000, 1440, 7, true, true, true, false}},
+		{"the least scale", "{mss: 1460, wscale: 9}", "{mss: 1460, wscale: 2}", "", [2]uint16{1500, 1500}, false, promise{1460, 1440, 2, true, false, false, false}},
+		{"scale of zero", "{wscale: 0}", "{wscale: 9}", "", [2]uint16{1500, 1500}, false, promise{536, 1440, 0, true, false, false, false}},
+		{"one without a scale", full, "{mss: 1460, sack: true, timestamps: true}", "", [2]uint16{1500, 1500}, false, promise{1460, 1440, 0, false, true, true, false}},
+		{"one without SACK", full, "{mss: 1460, wscale: 7, timestamps: true}", "", [2]uint16{1500, 1500}, false, promise{1460, 1440, 7, true, false, true, false}},
+		{"nothing said", "{}", full, "", [2]uint16{1500, 1500}, false, promise{536, 1440, 0, false, false, false, false}},
+		{"MTU of the server port", full, full, "", [2]uint16{9000, 1400}, false, promise{1360, 1340, 7, true, true, true, false}},
+		{"jumbo", "{mss: 8960}", "{mss: 8960}", "", [2]uint16{9000, 9000}, false, promise{8960, 8940, 0, false, false, false, false}},
+		{"override", full, full, ", mss: 1200", [2]uint16{1500, 1500}, false, promise{1200, 1200, 7, true, true, true, false}},
+		{"override clamped", full, full, ", mss: 9000", [2]uint16{1500, 1500}, false, promise{1460, 1440, 7, true, true, true, false}},
+		{"IPv6", full, full, "", [2]uint16{1500, 1500}, true, promise{1460, 1440, 7, true, true, true, false}},
+		{"IPv6, nothing said", "{}", "{}", "", [2]uint16{1500, 1500}, true, promise{1460, 1220, 0, false, false, false, false}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			vip, a, b := "198.18.0.80:80", "198.18.1.11:80", "198.18.1.12:80"
@@ -76,22 +76,97 @@ groups:
 				vip, a, b = "[2001:db8:1::80]:80", "[2001:db8:2::11]:80", "[2001:db8:2::12]:80"
 			}
 			c := parse(t, fmt.Sprintf(service, vip, tt.service, a, tt.a, b, tt.b))
-			if got := promised(c, &c.Services[0], tt.mtu); got != tt.want {
+			if got := promised(&Inputs{Config: c, MTU: tt.mtu}, &c.Services[0]); got != tt.want {
 				t.Errorf("promise %+v, want %+v", got, tt.want)
 			}
 		})
 	}
 	t.Run("without a profile", func(t *testing.T) {
 		c := parse(t, strings.ReplaceAll(fmt.Sprintf(service, "198.18.0.80:80", "", "198.18.1.11:80", "X", "198.18.1.12:80", "X"), ", profile: X", ""))
-		if got := promised(c, &c.Services[0], [2]uint16{1500, 1500}); got != (promise{mss4: 536, mss6: 1440}) {
+		if got := promised(&Inputs{Config: c, MTU: [2]uint16{1500, 1500}}, &c.Services[0]); got != (promise{mss4: 536, mss6: 1440}) {
 			t.Errorf("promise %+v", got)
 		}
 	})
 }
 
+// TestPolicies: what a service promises by its policies and by what was learned of its servers. Each profile is that of
+// one server; the zero one is of a server that nothing is known of.
+func TestPolicies(t *testing.T) {
+	all := config.Profile{Known: true, MSS: 1460, WScale: 7, WScaleOn: true, SACK: true, Timestamps: true, ECN: true}
+	with := func(f func(*config.Profile)) config.Profile { p := all; f(&p); return p }
+	bare := config.Profile{Known: true, MSS: 1460}
+	for _, tt := range []struct {
+		name     string
+		service  string
+		profiles []config.Profile
+		want     promise
+	}{
+		{"learned", "", []config.Profile{all, all}, promise{1460, 1440, 7, true, true, true, true}},
+		{"one unknown", "", []config.Profile{all, {}}, promise{536, 1440, 0, false, false, false, false}},
+		{"MSS known alone", "", []config.Profile{{MSS: 1400}, {MSS: 1300}}, promise{1300, 1440, 0, false, false, false, false}},
+		{"unknown, MSS said", "mss: 1300", []config.Profile{{}, {}}, promise{1300, 1300, 0, false, false, false, false}},
+		{"MSS said, less kept", "mss: 1300", []config.Profile{{MSS: 1000}, {}}, promise{1000, 1300, 0, false, false, false, false}},
+		{"MSS rewritten", "mss: rewrite", []config.Profile{all, {}}, promise{1460, 1440, 0, false, false, false, false}},
+		{"MSS rewritten, less kept", "mss: rewrite", []config.Profile{{MSS: 1000}, {}}, promise{1000, 1440, 0, false, false, false, false}},
+		{"MSS stripped", "mss: strip", []config.Profile{all, all}, promise{536, 1220, 7, true, true, true, true}},
+		{"nonsense of an MSS", "", []config.Profile{all, with(func(p *config.Profile) { p.MSS = 1 })}, promise{64, 1440, 7, true, true, true, true}},
+		{"shift of 14", "", []config.Profile{with(func(p *config.Profile) { p.WScale = 14 })}, promise{1460, 1440, 13, true, true, true, true}},
+		{"scale preserved", "wscale: preserve", []config.Profile{all, bare}, promise{1460, 1440, 0, false, false, false, false}},
+		{"scale rewritten", "wscale: rewrite", []config.Profile{all, bare}, promise{1460, 1440, 0, true, false, false, false}},
+		{"scale rewritten, all keep it", "wscale: rewrite", []config.Profile{all, all}, promise{1460, 1440, 7, true, true, true, true}},
+		{"scale rewritten, unknown", "wscale: rewrite", []config.Profile{{}}, promise{536, 1440, 0, true, false, false, false}},
+		{"scale stripped", "wscale: strip", []config.Profile{all}, promise{1460, 1440, 0, false, true, true, true}},
+		{"SACK preserved", "sack: preserve", []config.Profile{all, with(func(p *config.Profile) { p.SACK = false })}, promise{1460, 1440, 7, true, false, true, true}},
+		{"SACK rewritten", "sack: rewrite", []config.Profile{all, with(func(p *config.Profile) { p.SACK = false })}, promise{1460, 1440, 7, true, true, true, true}},
+		{"SACK rewritten, unknown", "sack: rewrite", []config.Profile{{}}, promise{536, 1440, 0, false, true, false, false}},
+		{"SACK stripped", "sack: strip", []config.Profile{all}, promise{1460, 1440, 7, true, false, true, true}},
+		{"timestamps preserved", "", []config.Profile{all, with(func(p *config.Profile) { p.Timestamps = false })}, promise{1460, 1440, 7, true, true, false, true}},
+		{"timestamps rewritten", "timestamps: rewrite", []config.Profile{all, with(func(p *config.Profile) { p.Timestamps = false })}, promise{1460, 1440, 7, true, true, false, true}},
+		{"timestamps rewritten, unknown", "timestamps: rewrite", []config.Profile{all, {}}, promise{536, 1440, 0, false, false, true, false}},
+		{"timestamps stripped", "timestamps: strip", []config.Profile{all}, promise{1460, 1440, 7, true, true, false, true}},
+		{"ECN preserved", "", []config.Profile{all, with(func(p *config.Profile) { p.ECN = false })}, promise{1460, 1440, 7, true, true, true, false}},
+		{"ECN stripped", "ecn: strip", []config.Profile{all}, promise{1460, 1440, 7, true, true, true, false}},
+		{"all rewritten, nothing known", "mss: rewrite, wscale: rewrite, sack: rewrite, timestamps: rewrite", []config.Profile{{}, {}}, promise{1460, 1440, 0, true, true, true, false}},
+		{"all stripped", "mss: strip, wscale: strip, sack: strip, timestamps: strip, ecn: strip", []config.Profile{all}, promise{536, 1220, 0, false, false, false, false}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := inputs(t, "\nservices: [{name: s, listen: [198.18.0.80:80], default: g, "+tt.service+"}]\ngroups: [{name: g, servers: [{address: 198.18.1.11:80}, {address: 198.18.1.12:80}]}]\n")
+			in.Config.Groups[0].Servers = in.Config.Groups[0].Servers[:len(tt.profiles)]
+			in.Profiles = map[netip.AddrPort]config.Profile{}
+			for i, p := range tt.profiles {
+				in.Profiles[in.Config.Groups[0].Servers[i].Addr] = p
+			}
+			if got := promised(in, &in.Config.Services[0]); got != tt.want {
+				t.Errorf("promise %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestProfileOverrides: what the configuration says of a server counts, whatever was learned.
+func TestProfileOverrides(t *testing.T) {
+	in := inputs(t, `
+services: [{name: s, listen: [198.18.0.80:80], default: g}]
+groups: [{name: g, servers: [{address: 198.18.1.11:80, profile: {mss: 1000, ecn: true}}]}]
+`)
+	addr := in.Config.Groups[0].Servers[0].Addr
+	in.Profiles = map[netip.AddrPort]config.Profile{addr: {Known: true, MSS: 1460, WScale: 7, WScaleOn: true, SACK: true, Timestamps: true}}
+	im, err := images(in, &indexes{}, &held{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s regs.ServerEntry
+	var v regs.ServiceEntry
+	s.Decode(im.servers)
+	v.Decode(im.services)
+	if s.ProfileKnown != 1 || s.ProfileMss != 1000 || s.ProfileEcn != 1 || s.ProfileSack != 0 || v.PromiseMssIpv4 != 1000 || v.PromiseEcn != 1 || v.PromiseSack != 0 {
+		t.Errorf("server %+v, service %+v", s, v)
+	}
+}
+
 const two = `
 services:
-  - {name: a, listen: [198.18.0.80:80, 198.18.0.81:8080], default: g, isn: address, timeouts: {idle: 5s, wait_head: 1s}}
+  - {name: a, listen: [198.18.0.80:80, 198.18.0.81:8080], default: g, isn: address, defence: off, timeouts: {idle: 5s, wait_head: 1s, reset: false}}
   - {name: b, listen: [198.18.0.81:80], routes: [{host: x, path: /y/*, to: h}]}
 groups:
   - {name: g, servers: [{address: 198.18.1.11:80, weight: 2}, {address: 203.0.113.5:80}]}
@@ -113,8 +188,8 @@ func TestImage(t *testing.T) {
 		services = append(services, e)
 	}
 	want := []regs.ServiceEntry{
-		{ControlValid: 1, ControlIsn: regs.ServiceControlIsnAddress, ControlHasDefault: 1, PromiseMssIpv4: 536, PromiseMssIpv6: 1440, Idle: 5000, WaitHead: 1000},
-		{ControlValid: 1, PromiseMssIpv4: 536, PromiseMssIpv6: 1440, UrlRoot: services[1].UrlRoot},
+		{ControlValid: 1, ControlIdleSilent: 1, ControlIsn: regs.ServiceControlIsnAddress, ControlHasDefault: 1, PromiseMssIpv4: 536, PromiseMssIpv6: 1440, Idle: 5000, WaitHead: 1000},
+		{ControlValid: 1, ControlDefence: regs.ServiceControlDefenceAuto, PromiseMssIpv4: 536, PromiseMssIpv6: 1440, UrlRoot: services[1].UrlRoot},
 	}
 	if diff := cmp.Diff(want, services); diff != "" {
 		t.Errorf("services (-want +got):\n%s", diff)

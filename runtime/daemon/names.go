@@ -67,6 +67,7 @@ func (d *Daemon) Counters() view.Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := view.Stats{}
+	profiles := map[string]uint64{Configured: 0, "learned": 0, "unknown": 0}
 	counters := d.h.Counters()
 	for _, r := range exception.Reasons() {
 		s.Set("actions."+r.String(), counters[r])
@@ -82,6 +83,19 @@ func (d *Daemon) Counters() view.Stats {
 	}
 	for i, n := range d.status.causes {
 		s.Set("causes."+causeNames[i], n)
+	}
+	for _, p := range d.servers() {
+		known := "unknown"
+		switch {
+		case p.From == Configured:
+			known = Configured
+		case p.Profile.Known:
+			known = "learned"
+		}
+		profiles[known]++
+	}
+	for _, known := range sorted(profiles) {
+		s.Set("profiles."+known, profiles[known])
 	}
 	st := d.card.Stats()
 	s.Set("lost.exceptions", st.LostExceptions)

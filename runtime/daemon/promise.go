@@ -1,6 +1,9 @@
 package daemon
 
-import "splicenic/runtime/config"
+import (
+	"splicenic/regs"
+	"splicenic/runtime/config"
+)
 
 // What a host may be sent without having said so (RFC 9293 3.7.1, RFC 8200 5).
 const (
@@ -8,77 +11,92 @@ const (
 	defaultMSS6 = 1220
 )
 
-// A promise is what a service may tell its clients before it knows which server will serve them: what every one of them
-// keeps.
+// leastMSS keeps a server that says nonsense from taking the others with it: connections to it fail instead.
+const leastMSS = 64
+
+// maxShift is the largest scale promised: a window of the whole head buffer is a multiple of its unit.
+const maxShift = 13
+
+// The head buffer holds a whole number of units of every scale that may be promised.
+const _ = uint(0 - regs.HeadBytes%(1<<maxShift))
+
+// A promise is what a service may tell its clients before it knows which server will serve them.
 type promise struct {
-	mss4, mss6       uint16
-	wscale           uint8
-	wscaleOn         bool
-	sack, timestamps bool
+	mss4, mss6            uint16
+	wscale                uint8
+	wscaleOn              bool
+	sack, timestamps, ecn bool
 }
 
-// promised intersects the profiles of all servers that a request of the service can reach. The MSS also fits into the
-// MTU of both ports. A server without a profile keeps the default MSS and nothing else. The window scale is the smallest
-// of all: a server with a larger one has its windows clamped, which holds back bytes but never invites more than it takes.
-func promised(c *config.Config, s *config.Service, mtu [2]uint16) promise {
-	p := promise{mss4: 65535, mss6: 65535, wscale: 14, wscaleOn: true, sack: true, timestamps: true}
+// promised is what the profiles of all servers that a request of the service can reach leave, by the service's policies.
+// The MSS also fits into the MTU of both ports. A server without a profile takes the default MSS and keeps nothing else.
+//
+// What is preserved is promised where every server keeps it. What is rewritten is promised whatever they do, except where a
+// server is known to lack what nobody can make up for: timestamps, or room for a larger MSS. The window scale is the
+// smallest of all, zero where a server has none or is not known: a server with a larger one has its windows clamped, which
+// holds back bytes but never invites more than it takes.
+func promised(in *Inputs, s *config.Service) promise {
+	p := promise{mss4: 65535, mss6: 65535, wscale: maxShift, wscaleOn: true, sack: true, timestamps: true, ecn: true}
 	servers := 0
-	for _, g := range reachable(c, s) {
+	for _, g := range in.Config.Reachable(s) {
 		for i := range g.Servers {
-			p.meet(&g.Servers[i])
+			p.meet(in.profile(&g.Servers[i]), g.Servers[i].Addr.Addr().Is4(), s)
 			servers++
 		}
 	}
-	if servers == 0 {
+	o := &s.Options
+	switch {
+	case servers == 0:
 		p = promise{mss4: defaultMSS4, mss6: defaultMSS6}
+	case o.MSS == config.Strip: // an MSS that is not told is the default
+		p.mss4, p.mss6 = min(p.mss4, defaultMSS4), min(p.mss6, defaultMSS6)
 	}
+	p.wscaleOn = p.wscaleOn && o.WScale != config.Strip
+	p.sack = p.sack && o.SACK != config.Strip
+	p.timestamps = p.timestamps && o.Timestamps != config.Strip
+	p.ecn = p.ecn && o.ECN != config.Strip
 	if !p.wscaleOn {
 		p.wscale = 0
 	}
-	if s.MSS != 0 {
-		p.mss4, p.mss6 = s.MSS, s.MSS
-	}
-	least := mtu[0]
-	if !c.OneArmed {
-		least = min(mtu[0], mtu[1])
+	least := in.MTU[0]
+	if !in.Config.OneArmed {
+		least = min(in.MTU[0], in.MTU[1])
 	}
 	p.mss4, p.mss6 = min(p.mss4, max(least, 40)-40), min(p.mss6, max(least, 60)-60)
 	return p
 }
 
 // meet leaves of the promise what one more server keeps.
-func (p *promise) meet(s *config.Server) {
-	mss, four := s.Profile.MSS, s.Addr.Addr().Is4()
+func (p *promise) meet(k config.Profile, four bool, s *config.Service) {
+	o, mss := &s.Options, max(k.MSS, leastMSS)
 	switch {
-	case mss == 0 && four:
+	case k.MSS != 0:
+	case s.MSS != 0, o.MSS == config.Rewrite:
+		mss = 65535
+	case four:
 		mss = defaultMSS4
-	case mss == 0:
+	default:
 		mss = defaultMSS6
+	}
+	if s.MSS != 0 {
+		p.mss4, p.mss6 = min(p.mss4, s.MSS), min(p.mss6, s.MSS)
 	}
 	if four {
 		p.mss4 = min(p.mss4, mss)
 	} else {
 		p.mss6 = min(p.mss6, mss)
 	}
-	p.wscaleOn = p.wscaleOn && s.Profile.WScaleOn
-	p.wscale = min(p.wscale, s.Profile.WScale)
-	p.sack = p.sack && s.Profile.SACK
-	p.timestamps = p.timestamps && s.Profile.Timestamps
+	p.wscaleOn = p.wscaleOn && (k.WScaleOn || o.WScale == config.Rewrite)
+	p.wscale = min(p.wscale, k.WScale)
+	p.sack = p.sack && (k.SACK || o.SACK == config.Rewrite)
+	p.timestamps = p.timestamps && (k.Timestamps || o.Timestamps == config.Rewrite && !k.Known)
+	p.ecn = p.ecn && k.ECN
 }
 
-// reachable returns the groups that a request of the service can go to, each once.
-func reachable(c *config.Config, s *config.Service) []*config.Group {
-	var groups []*config.Group
-	seen := map[string]bool{"": true}
-	add := func(name string) {
-		if g := c.Group(name); g != nil && !seen[name] {
-			groups = append(groups, g)
-		}
-		seen[name] = true
+// profile is what is known of a server: what the configuration says, else what was learned.
+func (in *Inputs) profile(s *config.Server) config.Profile {
+	if s.Profile.Known {
+		return s.Profile
 	}
-	add(s.Default)
-	for _, r := range s.Routes {
-		add(r.Group)
-	}
-	return groups
+	return in.Profiles[s.Addr]
 }

@@ -44,7 +44,11 @@ type network struct {
 	mac    [6]byte // the card's port
 	hosts  []*tcppeer.Host
 	frames [][]byte // from the card, kept while record is set
+	sent   [][]byte // to the card, likewise
 	record bool
+	drop   func(toServer bool, b []byte) bool // frames that get lost on the wire; nil: none
+	lose   func([]byte) bool                  // frames from the card that no host gets; nil: none
+	alter  func([]byte) [][]byte              // what comes of a frame to the card on its way; nil: itself
 	fs     []frame.Frame
 }
 
@@ -118,7 +122,7 @@ func (r *rig) attach() {
 	start := r.now // the clock of a runtime begins with it
 	r.clock = func() time.Duration { return r.now - start }
 	wall := func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(r.now) }
-	if r.d, err = daemon.New(daemon.Config{Card: r.card, Clock: r.clock, Wall: wall, State: r.state, Log: slog.New(slog.NewTextHandler(&r.log, nil))}); err != nil {
+	if r.d, err = daemon.New(daemon.Config{Card: r.card, Clock: r.clock, Wall: wall, State: r.state, Random: source{rand.NewChaCha8([32]byte{2})}, Log: slog.New(slog.NewTextHandler(&r.log, nil))}); err != nil {
 		r.Fatal(err)
 	}
 }
@@ -161,6 +165,22 @@ func (r *rig) host(side int, cfg tcppeer.Config) *tcppeer.Host {
 
 // send gives a frame to the card's port.
 func (n *network) send(b []byte) {
+	if n.drop != nil && n.drop(false, b) {
+		return
+	}
+	if n.record {
+		n.sent = append(n.sent, append([]byte(nil), b...))
+	}
+	if n.alter != nil {
+		for _, b := range n.alter(b) {
+			n.transmit(b)
+		}
+		return
+	}
+	n.transmit(b)
+}
+
+func (n *network) transmit(b []byte) {
 	f := frame.Frame{Buf: append(make([]byte, frame.Headroom), b...), Start: frame.Headroom, End: uint32(frame.Headroom + len(b))}
 	n.end.Transmit([]*frame.Frame{&f})
 }
@@ -174,8 +194,14 @@ func (n *network) receive(now time.Duration) {
 		got := n.end.Receive(n.fs)
 		for i := range got {
 			b := n.fs[i].Bytes()
+			if n.drop != nil && n.drop(true, b) {
+				continue
+			}
 			if n.record {
 				n.frames = append(n.frames, append([]byte(nil), b...))
+			}
+			if n.lose != nil && n.lose(b) {
+				continue
 			}
 			for _, h := range n.hosts {
 				h.Receive(now, b)
@@ -295,6 +321,7 @@ type client struct {
 	r        *rig
 	h        *tcppeer.Host
 	from     netip.Addr
+	local    uint16   // port of the next connections; zero: any
 	requests []string // by Tag
 	answers  map[*tcppeer.Conn]string
 	failed   int
@@ -329,7 +356,7 @@ func (c *client) handle(conn *tcppeer.Conn, e tcppeer.Event) {
 // get starts a request.
 func (c *client) get(vip, host, path string) *tcppeer.Conn {
 	c.r.Helper()
-	conn, err := c.h.Dial(c.r.now, netip.AddrPortFrom(c.from, 0), netip.MustParseAddrPort(vip))
+	conn, err := c.h.Dial(c.r.now, netip.AddrPortFrom(c.from, c.local), netip.MustParseAddrPort(vip))
 	if err != nil {
 		c.r.Fatal(err)
 	}

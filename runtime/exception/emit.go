@@ -12,14 +12,26 @@ var serialize = gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: tr
 // hopLimit is the TTL of packets that begin here.
 const hopLimit = 64
 
+// A link is the way to a neighbour: a port, the tag of frames, the neighbour's address.
+type link struct {
+	port   int
+	vlan   uint16
+	tagged bool
+	to     neighbour.MAC
+}
+
 // emit lays out layers behind an Ethernet header with its tag and sends the frame; false where it could not.
 func (h *Handler) emit(port int, vlan uint16, to neighbour.MAC, kind layers.EthernetType, above ...gopacket.SerializableLayer) bool {
-	mac := h.st.Ports[port].MAC
-	eth := &layers.Ethernet{SrcMAC: mac[:], DstMAC: to[:], EthernetType: kind}
+	return h.emitTo(link{port, vlan, vlan != 0, to}, kind, above...)
+}
+
+func (h *Handler) emitTo(l link, kind layers.EthernetType, above ...gopacket.SerializableLayer) bool {
+	port, mac := l.port, h.st.Ports[l.port].MAC
+	eth := &layers.Ethernet{SrcMAC: mac[:], DstMAC: l.to[:], EthernetType: kind}
 	all := make([]gopacket.SerializableLayer, 0, 8)
 	all = append(all, eth)
-	if vlan != 0 {
-		all = append(all, &layers.Dot1Q{VLANIdentifier: vlan, Type: kind})
+	if l.tagged {
+		all = append(all, &layers.Dot1Q{VLANIdentifier: l.vlan, Type: kind})
 		eth.EthernetType = layers.EthernetTypeDot1Q
 	}
 	if err := gopacket.SerializeLayers(h.buf, serialize, append(all, above...)...); err != nil {

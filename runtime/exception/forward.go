@@ -6,6 +6,7 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
+	"splicenic/runtime/exception/reassembly"
 	"splicenic/runtime/neighbour"
 )
 
@@ -144,8 +145,8 @@ func (h *Handler) checked6(p *packet) []byte {
 	}
 	fresh := append([]byte(nil), body...)
 	binary.BigEndian.PutUint16(fresh[at:], 0)
-	s := sum(p.ip[8:40], uint32(len(body))+uint32(p.ip[6]))
-	c := ^uint16(sum(fresh, s))
+	s := reassembly.Sum(p.ip[8:40], uint32(len(body))+uint32(p.ip[6]))
+	c := ^uint16(reassembly.Sum(fresh, s))
 	if c == 0 && at == 6 {
 		c = 0xffff
 	}

@@ -10,15 +10,31 @@ import (
 
 	"splicenic/regs"
 	"splicenic/runtime/config"
+	"splicenic/runtime/exception/reassembly"
+	"splicenic/runtime/health"
 	"splicenic/runtime/neighbour"
 )
 
-// Config joins a Handler to its card. Both functions are needed.
+// Config joins a Handler to its card. All functions are needed.
 type Config struct {
 	// Emit sends a frame out of a port. The frame is valid during the call.
 	Emit func(port int, frame []byte) error
 	// Reset ends a connection with RST to both ends.
 	Reset func(handle uint32) error
+	// Connect offers the request of a waiting connection to a server, which sees a source port; zero: the client's.
+	Connect func(handle, server uint32, port uint16) Outcome
+	// Reply answers a client in a server's place and closes the connection.
+	Reply func(handle uint32, answer []byte) Outcome
+	// Others lists the servers that the request of a connection may go to, in the order to try them.
+	Others func(handle uint32) []uint32
+	// Find looks up the connection that a side of the card knows by its flow.
+	Find func(side int, f Flow) (Connection, bool)
+	// Connection reads a connection by its handle.
+	Connection func(handle uint32) (Connection, bool)
+	// Reinject gives a frame to a port's parser, as if it had come in there. The frame is valid during the call.
+	Reinject func(port int, frame []byte) error
+	// Key makes the numbers of probes hard to guess. It may be zero where nobody guesses.
+	Key [32]byte
 }
 
 // Port is a port of the card.
@@ -33,6 +49,10 @@ type Station struct {
 	Config *config.Config
 	VIPs   []netip.Addr // those that connections still name included
 	Hops   []config.Hop // next hops of servers
+	// Servers are the servers that the card knows, those that connections still name included.
+	Servers []netip.AddrPort
+	// HTTP tells by index the services that speak HTTP: who is refused is told so.
+	HTTP map[uint32]bool
 	// Opening says that the card does not take connections yet and soon will: its listeners are not refused.
 	Opening bool
 }
@@ -42,6 +62,8 @@ const (
 	resetRate, resetBurst = 1000, 1000
 	errorRate, errorBurst = 1000, 100
 	echoRate, echoBurst   = 10000, 1000
+	// The card is asked about connections: each answer takes commands, which the data path shares its memories with.
+	lookupRate, lookupBurst = 1000, 100
 )
 
 // Handler decides about exceptions. Make one with New and give it its Station.
@@ -52,13 +74,27 @@ type Handler struct {
 	own   map[netip.Addr][]place // by address, where it is ours
 	now   time.Duration
 
+	vips    map[netip.Addr]bool
+	servers map[netip.AddrPort]bool
+	paths   paths
+
+	serverHosts map[netip.Addr]bool
+	fragments   *reassembly.Table
+
 	p       *packet
 	buf     gopacket.SerializeBuffer
 	queue   map[neighbour.Key][]byte // a frame for each hop that is being resolved
 	actions []neighbour.Action
 
-	resets, errors, echoes bucket
-	counters               [reasons]uint64
+	attempts map[uint32]*attempt // by handle
+	order    []uint32            // of the handles in attempts, oldest first
+
+	prober   *health.Prober
+	resolved uint64 // version of the neighbours that the prober knows
+	segments []health.Segment
+
+	resets, errors, echoes, lookups, oversize bucket
+	counters                                  [reasons]uint64
 }
 
 // place is where an address of ours is: a port and its VLAN.
@@ -73,9 +109,10 @@ const maxQueued = 64
 // New returns a handler of a card without addresses.
 func New(cfg Config) *Handler {
 	return &Handler{
-		cfg: cfg, table: neighbour.New(), own: map[netip.Addr][]place{},
-		p: newPacket(), buf: gopacket.NewSerializeBuffer(), queue: map[neighbour.Key][]byte{},
-		resets: newBucket(resetRate, resetBurst), errors: newBucket(errorRate, errorBurst), echoes: newBucket(echoRate, echoBurst),
+		cfg: cfg, table: neighbour.New(), prober: health.New(cfg.Key), own: map[netip.Addr][]place{},
+		p: newPacket(), buf: gopacket.NewSerializeBuffer(), queue: map[neighbour.Key][]byte{}, attempts: map[uint32]*attempt{},
+		resets: newBucket(resetRate, resetBurst), errors: newBucket(errorRate, errorBurst), echoes: newBucket(echoRate, echoBurst), lookups: newBucket(lookupRate, lookupBurst), oversize: newBucket(lookupRate, lookupBurst),
+		paths: paths{mtu: map[config.Hop]path{}}, fragments: reassembly.New(),
 	}
 }
 
@@ -102,6 +139,13 @@ func (h *Handler) Configure(st Station, now time.Duration) {
 		}
 		h.own[vip] = []place{at}
 	}
+	h.vips, h.servers, h.serverHosts = map[netip.Addr]bool{}, map[netip.AddrPort]bool{}, map[netip.Addr]bool{}
+	for _, vip := range st.VIPs {
+		h.vips[vip] = true
+	}
+	for _, s := range st.Servers {
+		h.servers[s], h.serverHosts[s.Addr()] = true, true
+	}
 	h.table.Own(announced, now)
 	keys := make([]neighbour.Key, len(st.Hops))
 	for i, hop := range st.Hops {
@@ -115,6 +159,7 @@ func (h *Handler) Configure(st Station, now time.Duration) {
 		}
 	}
 	h.table.Want(keys, now)
+	h.prober.Want(h.targets(), now)
 }
 
 func keyOf(hop config.Hop) neighbour.Key {
@@ -125,20 +170,30 @@ func keyOf(hop config.Hop) neighbour.Key {
 func (h *Handler) Neighbours() *neighbour.Table { return h.table }
 
 // Counters returns how often each Reason applied.
-func (h *Handler) Counters() [reasons]uint64 { return h.counters }
+func (h *Handler) Counters() [reasons]uint64 {
+	c := h.counters
+	c[DropFragmentExpired] += h.fragments.Expired
+	c[DropFragmentFull] += h.fragments.Evicted
+	return c
+}
 
 func (h *Handler) count(r Reason) { h.counters[r]++ }
 
 // Next is when Advance may have something to do again.
-func (h *Handler) Next() time.Duration { return h.table.Next() }
+func (h *Handler) Next() time.Duration {
+	return min(h.fragments.Next(h.paths.next(h.table.Next())), h.prober.Next())
+}
 
-// Advance sends the solicitations and announcements that are due.
+// Advance sends the solicitations, announcements and probes that are due, and forgets what is too old.
 func (h *Handler) Advance(now time.Duration) {
 	h.now = now
+	h.paths.expire(now)
+	h.fragments.Expire(now)
 	h.actions = h.table.Advance(now, h.actions[:0], h.hopFailed)
 	for _, a := range h.actions {
 		h.act(a)
 	}
+	h.probe()
 }
 
 // Handle decides about one exception.
@@ -146,7 +201,10 @@ func (h *Handler) Handle(e *regs.ExceptionEntry, frame []byte, now time.Duration
 	h.now = now
 	switch e.ReasonReason {
 	case regs.ExceptionReasonReasonBadRequest, regs.ExceptionReasonReasonNoRule, regs.ExceptionReasonReasonNoServer, regs.ExceptionReasonReasonHeadTooLarge:
-		h.refuse(e)
+		h.sorry(e, refusals[e.ReasonReason])
+		return
+	case regs.ExceptionReasonReasonServerFailed, regs.ExceptionReasonReasonKeyExists:
+		h.serve(e)
 		return
 	case regs.ExceptionReasonReasonNextHop:
 		h.count(DropNextHop)
@@ -163,6 +221,10 @@ func (h *Handler) Handle(e *regs.ExceptionEntry, frame []byte, now time.Duration
 		h.count(DropVLAN)
 	case p.is(layers.LayerTypeARP):
 		h.arp(p)
+	case e.ReasonReason == regs.ExceptionReasonReasonTooBig:
+		h.tooBigFor(p, e)
+	case e.ReasonReason == regs.ExceptionReasonReasonFragment && h.fragment(p):
+	case h.splice(p):
 	case h.ours(p.dst):
 		h.local(p, e)
 	case p.src.Is6() && h.toUs(p):
@@ -170,15 +232,6 @@ func (h *Handler) Handle(e *regs.ExceptionEntry, frame []byte, now time.Duration
 	default:
 		h.forward(p)
 	}
-}
-
-// refuse ends a connection whose request cannot be served.
-func (h *Handler) refuse(e *regs.ExceptionEntry) {
-	if err := h.cfg.Reset(regs.SetExceptionHandleGeneration(e.HandleN, e.HandleGeneration)); err != nil {
-		h.count(DropCommand)
-		return
-	}
-	h.count(Refused)
 }
 
 func (h *Handler) ours(a netip.Addr) bool {
@@ -214,6 +267,7 @@ func (h *Handler) local(p *packet, e *regs.ExceptionEntry) {
 		h.timeExceeded(p)
 	case e.ReasonReason == regs.ExceptionReasonReasonUnclassified || e.HandleN != 0 || e.HandleGeneration != 0:
 		h.count(DropState)
+	case p.is(layers.LayerTypeTCP) && h.answered(p):
 	case p.is(layers.LayerTypeTCP) && h.st.Opening && p.tcp.SYN && !p.tcp.ACK && h.listens(p):
 		h.count(DropOpening)
 	case p.is(layers.LayerTypeTCP):

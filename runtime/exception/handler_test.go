@@ -14,6 +14,7 @@ import (
 
 	"splicenic/regs"
 	"splicenic/runtime/config"
+	"splicenic/runtime/exception/reassembly"
 	"splicenic/runtime/neighbour"
 )
 
@@ -33,11 +34,22 @@ groups:
 // A bench is a handler with what it sent.
 type bench struct {
 	*testing.T
-	h      *Handler
-	now    time.Duration
-	sent   []frame
-	resets []uint32
-	full   bool // the inject ring
+	h         *Handler
+	now       time.Duration
+	sent      []frame
+	resets    []uint32
+	tries     []tried
+	others    []uint32
+	outcomes  map[uint32]Outcome
+	busyPorts int
+	ports     map[uint16]bool
+	replies   []string
+	replied   Outcome
+	full      bool // the inject ring
+
+	conns     map[Flow]Connection // by what either side sees
+	finds     int
+	reinjects []frame
 }
 
 type frame struct {
@@ -63,7 +75,30 @@ func newBench(t *testing.T, forward string) *bench {
 			b.sent = append(b.sent, frame{port, bytes.Clone(f)})
 			return nil
 		},
-		Reset: func(h uint32) error { b.resets = append(b.resets, h); return nil },
+		Reset:   func(h uint32) error { b.resets = append(b.resets, h); return nil },
+		Connect: b.connect,
+		Reply: func(h uint32, answer []byte) Outcome {
+			b.replies = append(b.replies, string(answer))
+			return b.replied
+		},
+		Others: func(uint32) []uint32 { return b.others },
+		Find: func(_ int, f Flow) (Connection, bool) {
+			b.finds++
+			c, ok := b.conns[f]
+			return c, ok
+		},
+		Connection: func(h uint32) (Connection, bool) {
+			for _, c := range b.conns {
+				if h == 7 {
+					return c, true
+				}
+			}
+			return Connection{}, false
+		},
+		Reinject: func(port int, f []byte) error {
+			b.reinjects = append(b.reinjects, frame{port, bytes.Clone(f)})
+			return nil
+		},
 	})
 	c, err := config.Load("t.yaml", fmt.Appendf(nil, text, forward))
 	if err != nil {
@@ -71,8 +106,9 @@ func newBench(t *testing.T, forward string) *bench {
 	}
 	b.h.Configure(Station{
 		Ports: []Port{{cardMAC[0], 1500}, {cardMAC[1], 1400}}, Config: c,
-		VIPs: []netip.Addr{vip, netip.MustParseAddr("198.18.0.80"), vip6, netip.MustParseAddr("2001:db8:1::80")},
-		Hops: []config.Hop{{Port: 1, Neighbor: netip.MustParseAddr("198.18.1.11")}},
+		VIPs:    []netip.Addr{vip, netip.MustParseAddr("198.18.0.80"), vip6, netip.MustParseAddr("2001:db8:1::80")},
+		Hops:    []config.Hop{{Port: 1, Neighbor: netip.MustParseAddr("198.18.1.11")}},
+		Servers: []netip.AddrPort{netip.MustParseAddrPort("198.18.1.11:80"), netip.MustParseAddrPort("[2001:db8:2::11]:80")},
 	}, 0)
 	return b
 }
@@ -166,7 +202,7 @@ func check(t testing.TB, f []byte) gopacket.Packet {
 		t.Fatalf("emitted frame does not decode: %v\n%x", e.Error(), f)
 	}
 	if ip, ok := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4); ok {
-		if s := sum(ip.Contents, 0); s != 0xffff {
+		if s := reassembly.Sum(ip.Contents, 0); s != 0xffff {
 			t.Errorf("IPv4 header checksum wrong: %#x", s)
 		}
 	}
@@ -181,14 +217,14 @@ func check(t testing.TB, f []byte) gopacket.Packet {
 		}
 	case p.Layer(layers.LayerTypeICMPv4) != nil:
 		l := p.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4)
-		if s := sum(l.Payload, sum(l.Contents, 0)); s != 0xffff {
+		if s := reassembly.Sum(l.Payload, reassembly.Sum(l.Contents, 0)); s != 0xffff {
 			t.Errorf("ICMP checksum wrong: %#x", s)
 		}
 	case p.Layer(layers.LayerTypeICMPv6) != nil:
 		l := p.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6)
 		six := p.Layer(layers.LayerTypeIPv6).(*layers.IPv6)
 		body := append(bytes.Clone(l.Contents), l.Payload...)
-		s := sum(append(append(bytes.Clone(six.SrcIP), six.DstIP...), body...), uint32(len(body))+58)
+		s := reassembly.Sum(append(append(bytes.Clone(six.SrcIP), six.DstIP...), body...), uint32(len(body))+58)
 		if s != 0xffff {
 			t.Errorf("ICMPv6 checksum wrong: %#x", s)
 		}
@@ -399,7 +435,8 @@ func TestEcho(t *testing.T) {
 	b.wantCount(DropMalformed, 1)
 	b.give(0, regs.ExceptionReasonReasonIcmp, lay(t, 0, ip4("224.0.0.1", "198.18.0.1", layers.IPProtocolICMPv4), &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(8, 0)}, data))
 	b.wantCount(DropSource, 1)
-	b.give(0, regs.ExceptionReasonReasonIcmp, lay(t, 0, ip4("192.0.2.10", vip.String(), layers.IPProtocolICMPv4), &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 1)}, gopacket.Payload(make([]byte, 28))))
+	b.give(0, regs.ExceptionReasonReasonIcmp, lay(t, 0, ip4("192.0.2.10", vip.String(), layers.IPProtocolICMPv4), &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 1)},
+		gopacket.Payload(lay(t, 0, ip4(vip.String(), "192.0.2.10", layers.IPProtocolUDP), &layers.UDP{SrcPort: 1, DstPort: 2})[14:])))
 	b.wantCount(DropICMPError, 1)
 	if len(b.sent) != 0 {
 		t.Error("an ICMP error was answered")
@@ -568,8 +605,8 @@ func TestHostRows(t *testing.T) {
 		b.h.Handle(&regs.ExceptionEntry{ReasonReason: reason, HandleN: 5, HandleGeneration: 9}, nil, b.now)
 	}
 	b.wantCount(Refused, 4)
-	if len(b.resets) != 4 || b.resets[0] != 5|9<<20 {
-		t.Errorf("resets %#x", b.resets)
+	if len(b.resets) != 4 || b.resets[0] != 5|9<<20 || len(b.replies) != 0 {
+		t.Errorf("resets %#x, replies %q", b.resets, b.replies)
 	}
 }
 

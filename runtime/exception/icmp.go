@@ -99,9 +99,14 @@ func (h *Handler) errorSource(p *packet) (from netip.Addr, ok bool) {
 	if h.ours(p.dst) {
 		return p.dst, true
 	}
-	for _, a := range h.st.Config.Ports()[p.port].Addresses {
-		if own := a.Prefix.Addr(); own.Is4() == p.src.Is4() {
-			if a.Prefix.Contains(p.src) {
+	return h.portAddress(p.port, p.src)
+}
+
+// portAddress is a port's address in the subnet of another, else any it has of that family.
+func (h *Handler) portAddress(port int, to netip.Addr) (from netip.Addr, ok bool) {
+	for _, a := range h.st.Config.Ports()[port].Addresses {
+		if own := a.Prefix.Addr(); own.Is4() == to.Is4() {
+			if a.Prefix.Contains(to) {
 				return own, true
 			}
 			if !ok {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
+
+	"splicenic/runtime/exception/reassembly"
 )
 
 // packet is a decoded frame. Its layers view the frame.
@@ -59,7 +61,7 @@ func (p *packet) decode(port int, frame []byte) bool {
 			p.ip = frame[at:min(at+int(p.ip4.Length), len(frame))]
 			p.src, _ = netip.AddrFromSlice(p.ip4.SrcIP)
 			p.dst, _ = netip.AddrFromSlice(p.ip4.DstIP)
-			return int(p.ip4.Length) == len(p.ip) && int(p.ip4.IHL)*4 <= len(p.ip) && sum(p.ip[:int(p.ip4.IHL)*4], 0) == 0xffff
+			return int(p.ip4.Length) == len(p.ip) && int(p.ip4.IHL)*4 <= len(p.ip) && reassembly.Sum(p.ip[:int(p.ip4.IHL)*4], 0) == 0xffff
 		case layers.LayerTypeIPv6:
 			p.ip = frame[at:min(at+40+int(p.ip6.Length), len(frame))]
 			p.src, _ = netip.AddrFromSlice(p.ip6.SrcIP)
@@ -132,27 +134,12 @@ func (p *packet) icmpError() bool {
 // icmpIntact checks the ICMP checksum, which the card leaves to the host.
 func (p *packet) icmpIntact() bool {
 	if p.is(layers.LayerTypeICMPv4) {
-		return sum(p.ip[int(p.ip4.IHL)*4:], 0) == 0xffff
+		return reassembly.Sum(p.ip[int(p.ip4.IHL)*4:], 0) == 0xffff
 	}
 	n := len(p.icmp6.Contents) + len(p.icmp6.Payload)
 	if n > len(p.ip)-40 {
 		return false
 	}
 	body := p.ip[len(p.ip)-n:]
-	return sum(body, sum(p.ip[8:40], uint32(n)+uint32(layers.IPProtocolICMPv6))) == 0xffff
-}
-
-// sum is the one's complement sum of b and a start value (RFC 1071).
-func sum(b []byte, s uint32) uint32 {
-	for len(b) >= 2 {
-		s += uint32(b[0])<<8 | uint32(b[1])
-		b = b[2:]
-	}
-	if len(b) == 1 {
-		s += uint32(b[0]) << 8
-	}
-	for s > 0xffff {
-		s = s>>16 + s&0xffff
-	}
-	return s
+	return reassembly.Sum(body, reassembly.Sum(p.ip[8:40], uint32(n)+uint32(layers.IPProtocolICMPv6))) == 0xffff
 }

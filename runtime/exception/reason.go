@@ -14,10 +14,21 @@ const (
 	TimeExceeded
 	TooBig
 	Forwarded
-	Learned // ARP or neighbour discovery that told something
-	Refused // a connection ended by command: the request cannot be served
+	Learned     // ARP or neighbour discovery that told something
+	Refused     // a connection ended by command: the request cannot be served
+	Replied     // a connection answered by command: the request cannot be served
+	ServerAgain // a connection offered to another server
+	PortMoved   // a connection offered by another source port than the client's
 	Solicited
 	Announced
+	ICMPToClient // an ICMP error about a segment of the client's, translated
+	ICMPToServer // the same about a server's
+	ICMPOwn      // an ICMP error about a segment of the card's own: it is sent again all the same
+	PathMTU      // a next hop's path was found to take less
+	FragmentKept // a fragment that waits for the others of its packet
+	Reassembled  // a packet put together from its fragments
+	Probe        // a SYN that asks a server for its profile
+	ProbeAnswer  // what came back
 
 	DropMalformed   // cannot be decoded, or a checksum is wrong
 	DropIgnored     // ARP, neighbour discovery or ICMP that is not for us
@@ -25,26 +36,39 @@ const (
 	DropNoRoute     // no subnet and no gateway leads there
 	DropSource      // the source cannot be answered or routed
 	DropDestination // multicast, broadcast or link-local; not routed
-	DropFragment    // a fragment for an address of ours
-	DropICMPError   // ICMP error for an address of ours
-	DropVLAN        // more than one VLAN tag
-	DropNextHop     // the next hop of a connection or of a queued packet is not resolved
-	DropQueueFull   // more packets wait for next hops than allowed
-	DropLimited     // an answer beyond its rate
-	DropReset       // an RST for a closed port
-	DropOversize    // too big for the next network, and not to be told
-	DropState       // the card could not classify it
-	DropOpening     // a SYN for a listener that opens soon; the client sends it again
-	DropEmit        // the inject ring was full
-	DropCommand     // the card refused the command
-	Conflict        // somebody else uses an address of ours
+	DropFragment    // a fragment for an address of ours that is not of TCP, or whose packet is dropped already
+	DropFragmentDuplicate
+	DropFragmentOverlap  // its packet is dropped whole
+	DropFragmentTiny     // a first fragment without the whole TCP header
+	DropFragmentExpired  // packets that were not complete in time
+	DropFragmentFull     // more fragments, or packets of one source, than there may be
+	DropFragmentChecksum // the packet put together is wrong
+	DropICMPError        // ICMP error for an address of ours
+	DropICMPQuote        // ICMP error that quotes too little, or whose quote or checksum is wrong
+	DropICMPUnknown      // ICMP error about a connection that there is not
+	DropICMPWindow       // ICMP error about bytes that are not in flight
+	DropICMPLimited      // ICMP error about a connection, beyond the rate
+	DropVLAN             // more than one VLAN tag
+	DropNextHop          // the next hop of a connection or of a queued packet is not resolved
+	DropQueueFull        // more packets wait for next hops than allowed
+	DropLimited          // an answer beyond its rate
+	DropReset            // an RST for a closed port
+	DropOversize         // too big for the next network, and not to be told
+	DropState            // the card could not classify it
+	DropOpening          // a SYN for a listener that opens soon; the client sends it again
+	DropEmit             // the inject ring was full
+	DropCommand          // the card refused the command
+	Conflict             // somebody else uses an address of ours
 
 	reasons
 )
 
 var reasonNames = [reasons]string{
-	"arp_reply", "neighbour_reply", "echo_reply", "reset", "unreachable", "host_unreachable", "time_exceeded", "too_big", "forwarded", "learned", "refused", "solicited", "announced",
-	"drop_malformed", "drop_ignored", "drop_forward_off", "drop_no_route", "drop_source", "drop_destination", "drop_fragment", "drop_icmp_error", "drop_vlan",
+	"arp_reply", "neighbour_reply", "echo_reply", "reset", "unreachable", "host_unreachable", "time_exceeded", "too_big", "forwarded", "learned", "refused", "replied", "server_again", "port_moved", "solicited", "announced",
+	"icmp_to_client", "icmp_to_server", "icmp_own", "path_mtu", "fragment_kept", "reassembled", "probe", "probe_answer",
+	"drop_malformed", "drop_ignored", "drop_forward_off", "drop_no_route", "drop_source", "drop_destination", "drop_fragment",
+	"drop_fragment_duplicate", "drop_fragment_overlap", "drop_fragment_tiny", "drop_fragment_expired", "drop_fragment_full", "drop_fragment_checksum",
+	"drop_icmp_error", "drop_icmp_quote", "drop_icmp_unknown", "drop_icmp_window", "drop_icmp_limited", "drop_vlan",
 	"drop_next_hop", "drop_queue_full", "drop_limited", "drop_reset", "drop_oversize", "drop_state", "drop_opening", "drop_emit", "drop_command", "address_conflict",
 }
 

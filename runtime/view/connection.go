@@ -221,7 +221,7 @@ func (r *resolver) connection(n uint32, p *regs.PageEntry) Connection {
 		BytesClient: uint64(p.BytesHighClient)<<32 | uint64(p.BytesClient), BytesServer: uint64(p.BytesHighServer)<<32 | uint64(p.BytesServer),
 		IdleMS: r.tick - p.LastSeen, AgeMS: r.tick - p.Opened,
 	}
-	if chosen(p.ControlState) {
+	if chosen(p) {
 		c.Server, c.Group = r.server(p.AIndexServer), r.v.group(p.ChoiceGroup)
 		if p.Rule != 0 {
 			rule := int64(p.Rule) - 1
@@ -231,8 +231,10 @@ func (r *resolver) connection(n uint32, p *regs.PageEntry) Connection {
 	return c
 }
 
-// chosen says whether a server was chosen in a state.
-func chosen(state uint32) bool { return state >= regs.StateServerSyn && state <= regs.StateQuarantine }
+// chosen says whether a server was chosen; not where the card itself answers.
+func chosen(p *regs.PageEntry) bool {
+	return p.ControlState >= regs.StateServerSyn && p.ControlState <= regs.StateQuarantine && p.ControlReply == 0
+}
 
 func (r *resolver) server(i uint32) string {
 	if s, ok := r.servers[i]; ok {

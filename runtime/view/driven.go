@@ -32,6 +32,7 @@ var driven = []struct{ block, register, why, do string }{
 	{"amu", "control", "it opens the card when its tables are complete", "to take no new connections give every server weight 0: splicectl config apply -c FILE"},
 	{"cam", "hash_key", "the place of every entry depends on it", doReset},
 	{"transmit", "isn_key", "the sequence numbers of connections depend on it", doReset},
+	{"defence", "key", "cookies on their way depend on it", doReset},
 	{"table", "bank", "it switches banks when it has written one", doApply},
 	{"hostif", "control", "its rings would stop", doReset},
 	{"hostif", "cause", "it would miss what it has not read yet", "splicectl reg get hostif.cause shows it"},

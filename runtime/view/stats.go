@@ -61,7 +61,8 @@ func (v *View) Stats(ctx context.Context) (Stats, error) {
 		"pages.free": load(regs.AmuFree), "pages.total": uint64(g.Pages), "pages.quarantined": load(regs.AmuQuarantined),
 		"heads.free": load(regs.HeadFree), "heads.total": uint64(g.Heads), "heads.lowest": load(regs.HeadLowest),
 		"connections.live": load(regs.AmuLive),
-		"cam.client.free":  load(regs.CamFree), "cam.client.entries": load(regs.CamEntries), "cam.client.total": uint64(g.CAMClientWords),
+		"defence.active":   uint64(regs.DefenceStatusActive(v.Card.Load(regs.DefenceStatus))), "defence.rate": load(regs.DefenceRate),
+		"cam.client.free": load(regs.CamFree), "cam.client.entries": load(regs.CamEntries), "cam.client.total": uint64(g.CAMClientWords),
 		"cam.server.free": load(regs.CamFree.At(1, regs.CamStride)), "cam.server.entries": load(regs.CamEntries.At(1, regs.CamStride)), "cam.server.total": uint64(g.CAMServerWords),
 	} {
 		s.Set(name, value)

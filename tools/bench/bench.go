@@ -25,6 +25,7 @@ type Config struct {
 	Rounds int    // the median counts; zero: 5
 	Loads  int    // random reads of one round; zero: 4,000,000
 	Lives  int    // whole connections of one round; zero: 300,000
+	SYNs   int    // SYNs answered with cookies in one round; zero: 3,000,000
 
 	Progress func(text string) // told what is being done; nil: nobody is
 }
@@ -40,9 +41,13 @@ type Result struct {
 	NsPerLifecycle    float64 `json:"ns_per_lifecycle"`
 	AllocsPerPacket   float64 `json:"allocs_per_packet"`
 	AllocsPerLife     float64 `json:"allocs_per_lifecycle"`
+	CookieMpps        float64 `json:"cookie_mpps"` // one core
+	NsPerCookie       float64 `json:"ns_per_cookie"`
+	AllocsPerCookie   float64 `json:"allocs_per_cookie"`
 	RSSBytes          uint64  `json:"rss_bytes"`
 	PacketsPerRead    float64 `json:"packet_in_random_reads"`
 	LifecyclesPerRead float64 `json:"lifecycle_in_random_reads"`
+	CookiesPerRead    float64 `json:"cookie_in_random_reads"`
 	CPU               string  `json:"cpu"`
 	Go                string  `json:"go"`
 }
@@ -54,10 +59,13 @@ translate   %.2f Mpps: %d flows hit at random, %d-byte frames
             %.1f ns a packet, %.2f random reads; %g allocations
 lifecycles  %.0f a second: SYN, request of 512 bytes, splice, response, both FINs
             %.0f ns each, %.1f random reads; %g allocations
+cookies     %.2f Mpps: SYNs of %d bytes with all options, from random sources, each answered
+            %.1f ns each, %.2f random reads; %g allocations
 random read %.1f ns: dependent loads over %d MiB
 memory      %d MiB resident
 `, r.CPU, r.Go, r.TranslateMpps, r.Flows, r.FrameBytes, r.NsPerPacket, r.PacketsPerRead, r.AllocsPerPacket,
-		r.LifecyclesPerS, r.NsPerLifecycle, r.LifecyclesPerRead, r.AllocsPerLife, r.RandomReadNs, randomReadBytes>>20, r.RSSBytes>>20)
+		r.LifecyclesPerS, r.NsPerLifecycle, r.LifecyclesPerRead, r.AllocsPerLife,
+		r.CookieMpps, len(flooder{}.template)+4, r.NsPerCookie, r.CookiesPerRead, r.AllocsPerCookie, r.RandomReadNs, randomReadBytes>>20, r.RSSBytes>>20)
 }
 
 func (c *Config) fill() {
@@ -75,6 +83,9 @@ func (c *Config) fill() {
 	}
 	if c.Lives == 0 {
 		c.Lives = 300_000
+	}
+	if c.SYNs == 0 {
+		c.SYNs = 3_000_000
 	}
 	if c.Progress == nil {
 		c.Progress = func(string) {}
@@ -109,6 +120,9 @@ func Datapath(ctx context.Context, cfg Config) (Result, error) {
 			return Result{}, err
 		}
 		reads = append(reads, read)
+	}
+	if err := res.cookies(ctx, cfg); err != nil {
+		return Result{}, fmt.Errorf("cookies: %w", err)
 	}
 	res.NsPerPacket, res.RandomReadNs, res.NsPerLifecycle = median(packets), median(reads), median(lives)
 	res.TranslateMpps, res.LifecyclesPerS = 1e3/res.NsPerPacket, 1e9/res.NsPerLifecycle

@@ -12,12 +12,12 @@ import (
 
 // TestDatapath runs a small measurement: everything in it is checked on the way, so here only the result's shape is.
 func TestDatapath(t *testing.T) {
-	r, err := Datapath(t.Context(), Config{Flows: 3000, Frames: 30_000, Rounds: 1, Loads: 100_000, Lives: 2000})
+	r, err := Datapath(t.Context(), Config{Flows: 3000, Frames: 30_000, Rounds: 1, Loads: 100_000, Lives: 2000, SYNs: 30_000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.AllocsPerPacket != 0 || r.AllocsPerLife != 0 {
-		t.Errorf("%v allocations a packet and %v a connection, want 0", r.AllocsPerPacket, r.AllocsPerLife)
+	if r.AllocsPerPacket != 0 || r.AllocsPerLife != 0 || r.AllocsPerCookie != 0 {
+		t.Errorf("%v allocations a packet, %v a connection and %v a cookie, want 0", r.AllocsPerPacket, r.AllocsPerLife, r.AllocsPerCookie)
 	}
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -27,12 +27,12 @@ func TestDatapath(t *testing.T) {
 	if err := json.Unmarshal(b, &keys); err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range []string{"flows", "frame_bytes", "translate_mpps", "ns_per_packet", "random_read_ns", "lifecycles_per_s", "allocs_per_packet", "rss_bytes"} {
+	for _, k := range []string{"flows", "frame_bytes", "translate_mpps", "ns_per_packet", "random_read_ns", "lifecycles_per_s", "allocs_per_packet", "rss_bytes", "cookie_mpps", "ns_per_cookie"} {
 		if _, ok := keys[k].(float64); !ok {
 			t.Errorf("no number %s in %s", k, b)
 		}
 	}
-	if r.Flows != 3000 || r.FrameBytes != 64 || r.TranslateMpps <= 0 || r.LifecyclesPerS <= 0 || r.RandomReadNs <= 0 {
+	if r.Flows != 3000 || r.FrameBytes != 64 || r.TranslateMpps <= 0 || r.LifecyclesPerS <= 0 || r.CookieMpps <= 0 || r.RandomReadNs <= 0 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -124,6 +124,20 @@ func BenchmarkTranslate(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	if err := r.pass(gens, b.N); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "packets/s")
+}
+
+func BenchmarkCookie(b *testing.B) {
+	c, err := newCookies()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.rig.close()
+	b.ReportAllocs()
+	b.ResetTimer()
+	if err := c.pass(b.N); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "packets/s")

@@ -202,7 +202,7 @@ func (g *generator) Transmit(fs []*frame.Frame) int {
 
 func (g *generator) MAC() [6]byte            { return g.mac }
 func (g *generator) MTU() int                { return 1500 }
-func (g *generator) Link() port.Link         { return port.Link{Up: true, Mbps: 1000} }
+func (g *generator) Link() port.LinkState    { return port.LinkState{Up: true, Mbps: 1000} }
 func (g *generator) BufferBytes() int        { return frame.Headroom + 18 + 1500 }
 func (g *generator) Offloads() port.Offloads { return port.Offloads{} }
 func (g *generator) FD() int                 { return -1 }

@@ -12,7 +12,7 @@ import (
 
 func benchCommand(e *env) *cobra.Command {
 	var cfg bench.Config
-	datapath := leaf("datapath", "Translated frames and whole connections a second, on one core", cobra.NoArgs, func(ctx context.Context, _ []string) error {
+	datapath := leaf("datapath", "Translated frames, whole connections and SYN cookies a second, on one core", cobra.NoArgs, func(ctx context.Context, _ []string) error {
 		cfg.Progress = e.progress
 		r, err := bench.Datapath(ctx, cfg)
 		if err != nil {
@@ -25,5 +25,6 @@ func benchCommand(e *env) *cobra.Command {
 	f.IntVar(&cfg.Frames, "frames", 0, "translated frames of one round; 0: 6,000,000")
 	f.IntVar(&cfg.Rounds, "rounds", 0, "rounds, of which the median counts; 0: 5")
 	f.IntVar(&cfg.Lives, "connections", 0, "whole connections of one round; 0: 300,000")
+	f.IntVar(&cfg.SYNs, "syns", 0, "SYNs answered with cookies in one round; 0: 3,000,000")
 	return parent("bench", "Benchmarks", datapath)
 }

@@ -3,6 +3,7 @@ package tcppeer
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -55,6 +56,9 @@ type Conn struct {
 	in         []byte
 	advertised uint32 // right edge of the window last told
 	ackNow     bool
+	ahead      []piece   // what came before its turn, in order, where SACK was agreed on
+	newest     uint32    // where the last of those begins
+	again      [2]uint32 // what came twice, for a D-SACK; empty: nothing
 
 	passive    bool
 	finSeen    bool
@@ -66,6 +70,16 @@ type Conn struct {
 	retries  int
 	deadline time.Duration
 }
+
+// piece is data that came before its turn.
+type piece struct {
+	seq  uint32
+	data []byte
+	fin  bool
+}
+
+// maxAhead is how many pieces are kept.
+const maxAhead = 256
 
 // State returns the state.
 func (c *Conn) State() State { return c.state }
@@ -113,6 +127,16 @@ func (c *Conn) Write(p []byte) {
 	}
 	c.out = append(c.out, p...)
 	c.flush()
+}
+
+// Queued returns how many bytes of Write are not acknowledged yet.
+func (c *Conn) Queued() int { return len(c.out) }
+
+// KeepAlive sends a probe that the peer answers (RFC 9293, 3.8.4).
+func (c *Conn) KeepAlive() {
+	if c.state >= Open {
+		c.emit(c.una-1, ack, nil)
+	}
 }
 
 // CloseWrite sends a FIN after what is queued.
@@ -335,22 +359,53 @@ func (c *Conn) take(s *segment) (fresh, finished bool) {
 	c.ackNow = true
 	if before(c.rcv, s.seq) {
 		c.h.stats.OutOfOrder++
+		c.keep(s)
 		return false, false
 	}
 	if c.finSeen || !before(c.rcv, s.seq+length) {
+		c.again = [2]uint32{s.seq, s.seq + uint32(len(s.data))}
 		if c.state == TimeWait {
 			c.linger()
 		}
 		return false, false
 	}
-	data := s.data[min(c.rcv-s.seq, uint32(len(s.data))):]
+	fresh, finished = c.accept(s.seq, s.data, s.flags&fin != 0)
+	for len(c.ahead) > 0 && !finished && !before(c.rcv, c.ahead[0].seq) {
+		p := c.ahead[0]
+		c.ahead = slices.Delete(c.ahead, 0, 1)
+		if end := p.seq + uint32(len(p.data)); before(c.rcv, end) || p.fin && c.rcv == end {
+			more, last := c.accept(p.seq, p.data, p.fin)
+			fresh, finished = fresh || more, last
+		}
+	}
+	return fresh, finished
+}
+
+// keep puts a segment beyond a gap aside, if it fits the window.
+func (c *Conn) keep(s *segment) {
+	if !c.sack || len(c.ahead) == maxAhead || before(c.advertised, s.seq+uint32(len(s.data))) {
+		return
+	}
+	c.newest = s.seq
+	i, _ := slices.BinarySearchFunc(c.ahead, s.seq, func(p piece, seq uint32) int { return int(int32(p.seq - seq)) })
+	if i < len(c.ahead) && c.ahead[i].seq == s.seq && len(c.ahead[i].data) >= len(s.data) {
+		c.again = [2]uint32{s.seq, s.seq + uint32(len(s.data))}
+		return
+	}
+	c.ahead = slices.Insert(c.ahead, i, piece{s.seq, append([]byte(nil), s.data...), s.flags&fin != 0})
+}
+
+// accept takes what is new of data that begins no later than it has to.
+func (c *Conn) accept(seq uint32, data []byte, last bool) (fresh, finished bool) {
+	end := seq + uint32(len(data))
+	data = data[min(c.rcv-seq, uint32(len(data))):]
 	if room := c.room(); uint32(len(data)) > room {
 		data = data[:room]
 	}
 	c.in = append(c.in, data...)
 	c.rcv += uint32(len(data))
 	fresh = len(data) > 0
-	if s.flags&fin == 0 || c.rcv != s.seq+uint32(len(s.data)) {
+	if !last || c.rcv != end {
 		return fresh, false
 	}
 	c.rcv++
@@ -497,6 +552,9 @@ func (c *Conn) emit(seq uint32, flags uint8, data []byte) {
 		options = append(options, optionNop, optionNop)
 		options = c.appendTimestamps(options)
 	}
+	if flags&(syn|ack|rst) == ack && len(data) == 0 {
+		options = c.appendSACK(options)
+	}
 	window := min(c.room()>>scale, 0xffff)
 	out := header{key: &c.key, mac: c.mac, seq: seq, flags: flags, window: uint16(window), options: options}
 	if flags&ack != 0 {
@@ -540,4 +598,44 @@ func (c *Conn) appendTimestamps(o []byte) []byte {
 	o = append(o, optionTimestamps, 10)
 	o = binary.BigEndian.AppendUint32(o, c.h.timestamp())
 	return binary.BigEndian.AppendUint32(o, c.recent)
+}
+
+// appendSACK appends the blocks that are known: a repeated one first (RFC 2883), then the newest (RFC 2018, 4).
+func (c *Conn) appendSACK(o []byte) []byte {
+	if !c.sack || len(c.ahead) == 0 && c.again[0] == c.again[1] {
+		return o
+	}
+	most := (40 - len(o) - 4) / 8
+	at := len(o)
+	o = append(o, optionNop, optionNop, optionSACK, 2)
+	put := func(left, right uint32) {
+		if most > 0 {
+			o = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(o, left), right)
+			most--
+		}
+	}
+	if c.again[0] != c.again[1] {
+		put(c.again[0], c.again[1])
+		c.again = [2]uint32{}
+	}
+	// Blocks are runs of pieces that touch. The one with the newest piece goes first.
+	for _, newest := range [...]bool{true, false} {
+		for i := 0; i < len(c.ahead); {
+			left, right, has := c.ahead[i].seq, c.ahead[i].seq, false
+			for ; i < len(c.ahead) && !before(right, c.ahead[i].seq); i++ {
+				has = has || c.ahead[i].seq == c.newest
+				if end := c.ahead[i].seq + uint32(len(c.ahead[i].data)); before(right, end) {
+					right = end
+				}
+			}
+			if has == newest && left != right {
+				put(left, right)
+			}
+		}
+	}
+	o[at+3] = byte(len(o) - at - 2)
+	if len(o)-at == 4 {
+		return o[:at]
+	}
+	return o
 }

@@ -80,7 +80,7 @@ func (p *Port) MAC() [6]byte { return p.mac }
 func (p *Port) MTU() int { return p.mtu }
 
 // Link is always up.
-func (p *Port) Link() port.Link { return port.Link{Up: true, Mbps: 1000} }
+func (p *Port) Link() port.LinkState { return port.LinkState{Up: true, Mbps: 1000} }
 
 // BufferBytes has room for a frame of the MTU.
 func (p *Port) BufferBytes() int { return frame.Headroom + 18 + p.mtu }

@@ -35,6 +35,7 @@ const (
 	optionMSS        = 2
 	optionScale      = 3
 	optionSACKOK     = 4
+	optionSACK       = 5
 	optionTimestamps = 8
 )
 

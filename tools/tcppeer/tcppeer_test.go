@@ -495,3 +495,65 @@ func ExampleHost() {
 	}
 	// Output: hello world
 }
+
+// TestSACK: what comes before its turn is kept and told of, what comes twice too.
+func TestSACK(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		agreed bool
+		order  []int // pieces of 100 bytes, as they arrive
+		want   [][][2]int
+	}{
+		{"in order", true, []int{0, 1}, [][][2]int{nil, nil}},
+		{"a gap", true, []int{1, 2, 0}, [][][2]int{{{1, 2}}, {{1, 3}}, nil}},
+		{"the newest first", true, []int{1, 3, 5}, [][][2]int{{{1, 2}}, {{3, 4}, {1, 2}}, {{5, 6}, {1, 2}, {3, 4}}}},
+		{"three beside timestamps", true, []int{1, 3, 5, 7}, [][][2]int{{{1, 2}}, {{3, 4}, {1, 2}}, {{5, 6}, {1, 2}, {3, 4}}, {{7, 8}, {1, 2}, {3, 4}}}},
+		{"twice below", true, []int{0, 0}, [][][2]int{nil, {{0, 1}}}},
+		{"twice above", true, []int{2, 2}, [][][2]int{{{2, 3}}, {{2, 3}, {2, 3}}}},
+		{"not agreed on", false, []int{1, 0}, [][][2]int{nil, nil}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := pair(t, func(c, s *Config) {
+				c.Timestamps, s.Timestamps, c.SACK, s.SACK = true, true, true, tt.agreed
+			})
+			c, err := w.hosts[0].Dial(0, netip.AddrPortFrom(client4, 0), netip.AddrPortFrom(server4, 80))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.run(time.Second)
+			var answer []byte
+			w.hosts[1].cfg.Send = func(b []byte) { answer = append(answer[:0], b...) }
+			first := c.nxt
+			for i, p := range tt.order {
+				w.hosts[0].cfg.Send = func(b []byte) { w.hosts[1].Receive(w.now, b) }
+				c.emit(first+uint32(100*p), ack, pattern(100, uint64(p)))
+				var got [][2]int
+				for o := tcpOptions(t, answer); len(o) > 0 && o[0] != optionEnd; {
+					if o[0] == optionNop {
+						o = o[1:]
+						continue
+					}
+					if o[0] == optionSACK {
+						for v := o[2:o[1]]; len(v) > 0; v = v[8:] {
+							at := func(b []byte) int { return int(binary.BigEndian.Uint32(b)-first) / 100 }
+							got = append(got, [2]int{at(v), at(v[4:])})
+						}
+					}
+					o = o[o[1]:]
+				}
+				if diff := cmp.Diff(tt.want[i], got); diff != "" {
+					t.Errorf("after piece %d (-want +got):\n%s", p, diff)
+				}
+			}
+		})
+	}
+}
+
+// tcpOptions are those of an IPv4 frame.
+func tcpOptions(t *testing.T, b []byte) []byte {
+	t.Helper()
+	if len(b) < 54 {
+		t.Fatal("no answer")
+	}
+	return b[54 : 34+int(b[46]>>4)*4]
+}

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"splicenic/driver/device/devicetest"
 )
 
 // patience is how long a client waits: the runtime's end must not be felt.
@@ -124,9 +126,9 @@ func paced(ctx context.Context) iter.Seq[int] {
 
 // measure makes a request.
 func (l *load) measure(what string, request func() error) bool {
-	begin := time.Now()
+	watch := devicetest.NewStopwatch()
 	err := request()
-	took := time.Since(begin)
+	took := watch.Stop()
 	for old := l.longest.Load(); int64(took) > old && !l.longest.CompareAndSwap(old, int64(took)); old = l.longest.Load() {
 	}
 	if err != nil || took > patience {

@@ -1,0 +1,168 @@
+package datapath
+
+import (
+	"splicenic/emu/cam"
+	"splicenic/regs"
+)
+
+// maxServersTried is geometry.max_servers_tried.
+const maxServersTried = 3
+
+// startServer begins the server end toward the server that the card chose.
+func (c *Core) startServer(p *packet, n uint32, w *page, server uint32, out *Output) {
+	switch c.connect(n, w, server, regs.PagePortsClient(w[regs.PagePorts]), out) {
+	case cam.Exists:
+		w[regs.PageAIndex] = server // which the host asks for
+		c.handOver(p, n, w, reasonKeyExists, reasonAbortKeyExists, out)
+	case cam.Refused:
+		c.resetClient(w, out)
+		c.abort(n, w, reasonNoCamPlace)
+	}
+}
+
+// connect writes leg set A, enters the server-side key and sends our SYN. With NAT the server sees the client's own
+// address, port and sequence number, so the forward delta is zero; where another connection of the client has the key,
+// the port is one that stands in for the client's. Where the key finds no place the page stays as it is.
+func (c *Core) connect(n uint32, w *page, server, port uint32, out *Output) cam.Result {
+	hop := c.hop(c.server(server))
+	before := [...]uint32{w[regs.PageAIndex], w[regs.PageALocal], w[regs.PageAScale]}
+	w[regs.PageAIndex] = server
+	w[regs.PageALocal] = port
+	scale := uint32(0)
+	if regs.NextHopControlTagged(hop[regs.NextHopControl]) != 0 {
+		scale = regs.SetPageAScaleVlan(0, regs.NextHopControlVlan(hop[regs.NextHopControl]))
+	}
+	w[regs.PageAScale] = scale
+	k, h := c.serverKey(w, 0)
+	result := c.cams[ServerSide].Insert(&k, h, handleOf(n, w), false)
+	if result == cam.Exists && c.recycleHolder(&k, h) {
+		result = c.cams[ServerSide].Insert(&k, h, handleOf(n, w), false)
+	}
+	if result != cam.OK {
+		w[regs.PageAIndex], w[regs.PageALocal], w[regs.PageAScale] = before[0], before[1], before[2]
+		return result
+	}
+	w[regs.PageAIsn] = w[regs.PageClientIsn]
+	w[regs.PageControl] = regs.SetPageControlServerPort(w[regs.PageControl], regs.NextHopControlPort(hop[regs.NextHopControl]))
+	c.setState(w, ServerSyn)
+	c.serverUse(w, 1)
+	c.serverActive(w, 1)
+	state := c.serverState(w)
+	if state[regs.ServerStateConnectionsLo]++; state[regs.ServerStateConnectionsLo] == 0 {
+		state[regs.ServerStateConnectionsHi]++
+	}
+	c.sendServerSyn(w, out)
+	c.expect(w, c.ticks(regs.TimerRetransmit))
+	return cam.OK
+}
+
+// recycleHolder frees the connection that has a server-side key, if its ends are done with it: it is in quarantine, or
+// both have sent their FINs. A connection that is closing with one FIN still carries a stream, and counts as live.
+func (c *Core) recycleHolder(k *cam.Key, h uint64) bool {
+	handle, _, ok := c.cams[ServerSide].Lookup(k, h)
+	if !ok {
+		return false
+	}
+	old := handle & handleMask
+	ow := c.page(old)
+	if handleOf(old, ow) != handle {
+		return false
+	}
+	const fins = regs.PageClientLinkFinClientMask | regs.PageClientLinkFinServerMask
+	switch State(regs.PageControlState(ow[regs.PageControl])) {
+	case Quarantine:
+		c.recycle(old, ow)
+	case Closing:
+		if ow[regs.PageClientLink]&fins != fins || ow[regs.PageControl]&regs.PageControlHeldMask != 0 {
+			return false
+		}
+		c.abort(old, ow, reasonFIN)
+	default:
+		return false
+	}
+	c.count(regs.ConnectionKeyRecycled)
+	return true
+}
+
+// serverFailed takes the server end of a connection back: its server refused, was silent, or keeps less than was
+// promised. The host chooses another. p is the segment that said so, nil where the timer did; what the server has to be
+// told is the caller's.
+func (c *Core) serverFailed(p *packet, n uint32, w *page, otherwise uint32, out *Output) {
+	c.serverState(w)[regs.ServerStateFailed]++
+	k, h := c.serverKey(w, 0)
+	c.eraseIfOurs(ServerSide, &k, h, n)
+	c.serverUse(w, -1)
+	c.serverActive(w, -1)
+	w[regs.PageAScale], w[regs.PageARto] = 0, 0
+	tries := min(regs.PageOptionsTries(w[regs.PageOptions])+1, maxServersTried)
+	w[regs.PageOptions] = regs.SetPageOptionsTries(w[regs.PageOptions], tries)
+	c.setState(w, WaitHead)
+	c.arm(w, c.tick+c.waitHead(w))
+	c.handOver(p, n, w, reasonServerFailed, otherwise, out)
+}
+
+// handOver leaves a connection in WAIT_HEAD to the host, without a frame: the client is not answered until the host's
+// command or the end of WAIT_HEAD. Where no host takes exceptions, the connection ends at once.
+func (c *Core) handOver(p *packet, n uint32, w *page, reason uint8, otherwise uint32, out *Output) {
+	w[regs.PageControl] = regs.SetPageControlHostReason(w[regs.PageControl]|regs.PageControlWaitingHostMask, uint32(reason))
+	e := &c.given
+	*e = regs.ExceptionEntry{
+		ControlType: regs.ExceptionControlTypeFrame, ControlPort: regs.PageControlPort(w[regs.PageControl]), Tick: c.tick,
+		HandleN: n, HandleGeneration: regs.PageControlGeneration(w[regs.PageControl]), ReasonReason: uint32(reason), ReasonState: uint32(WaitHead),
+		IndexService: regs.PageIndexService(w[regs.PageIndex]), IndexServer: regs.PageAIndexServer(w[regs.PageAIndex]),
+	}
+	if !c.host.Exception(nil, e) {
+		c.resetClient(w, out)
+		c.abort(n, w, otherwise)
+		return
+	}
+	if p != nil {
+		p.given = true
+		c.r.Add64(regs.ParserClassException+regs.Reg(p.port)*regs.ParserStride, 1)
+	}
+}
+
+// commandConnect offers the request of a connection that waits for the host to a server of the host's choice.
+func (c *Core) commandConnect(e *regs.CommandEntry, n uint32, w *page, state State, out *Output) uint32 {
+	tries := regs.PageOptionsTries(w[regs.PageOptions])
+	if state != WaitHead || w[regs.PageControl]&regs.PageControlWaitingHostMask == 0 || tries >= maxServersTried {
+		return statusState
+	}
+	if heldBytes(w) == 0 || !c.usable(e.KeyIndexIndex, regs.PageControlKind(w[regs.PageControl])) {
+		return statusArgument
+	}
+	own := regs.PagePortsClient(w[regs.PagePorts])
+	port := e.KeyPortsPort
+	if port == 0 {
+		port = own
+	}
+	switch c.connect(n, w, e.KeyIndexIndex, port, out) {
+	case cam.Exists:
+		return statusKeyExists
+	case cam.Refused:
+		return statusNoPlace
+	}
+	w[regs.PageControl] = regs.SetPageControlHostReason(w[regs.PageControl]&^regs.PageControlWaitingHostMask, 0)
+	if tries > 0 {
+		c.count(regs.ConnectionServerAgain)
+	}
+	if port != own {
+		c.count(regs.ConnectionKeyMoved)
+	}
+	return statusOK
+}
+
+// usable says whether a server takes new connections of a kind.
+func (c *Core) usable(i, kind uint32) bool {
+	if i >= c.m.Geometry.Servers {
+		return false
+	}
+	s := c.server(i)
+	ctl := s[regs.ServerControl]
+	if regs.ServerControlValid(ctl) == 0 || regs.ServerControlClosed(ctl) != 0 || regs.ServerControlKind(ctl) != kind ||
+		regs.ServerControlMethod(ctl) != regs.ServerControlMethodNat {
+		return false
+	}
+	hop := c.hop(s)
+	return hop != nil && regs.NextHopControlValid(hop[regs.NextHopControl]) != 0 && regs.NextHopControlResolved(hop[regs.NextHopControl]) != 0
+}
