@@ -2,7 +2,7 @@
 TESTFLAGS ?=
 FUZZTIME  ?= 30s
 
-.PHONY: help build run test test-vm test-vm-iommufd race check fmt vet staticcheck generated deps bench generate fuzz clean
+.PHONY: help build run test matrix flood test-vm test-vm-iommufd race check fmt vet staticcheck generated deps bench generate fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -15,6 +15,12 @@ run: build ## the demo: a client, the card and three servers in namespaces of th
 
 test: ## all tests; as root also those that make network namespaces
 	go test $(TESTFLAGS) ./...
+
+matrix: ## as root: every combination of the kernel's TCP options over good and bad wires, through the card
+	SPLICE_MATRIX=1 go test -count=1 -v -timeout 40m $(TESTFLAGS) -run '^TestMatrix$$' ./tools/acceptance
+
+flood: ## as root, with nothing else on two processors: spoofed SYNs as fast as one can send, clients that wait at most 3 s
+	SPLICE_FLOOD=1 go test -count=1 -v $(TESTFLAGS) -run '^TestFlood$$' ./tools/acceptance
 
 test-vm: ## in virtual machines that own emulated cards over the kernel's VFIO; fetches QEMU and kernels the first time
 	SPLICE_VM=1 go test -count=1 -v -timeout 20m $(TESTFLAGS) ./tools/vm

@@ -93,7 +93,7 @@ func (s *stack) attach() {
 	s.drv, err = driver.Open(context.Background(), s.dev, driver.Config{Pump: func() { s.card.Step(s.now) }, Random: rand.NewChaCha8([32]byte{1})})
 	must(s.t, err)
 	wall := func() time.Time { return time.Unix(0, 0).Add(s.now) }
-	s.d, err = daemon.New(daemon.Config{Card: s.drv, Clock: func() time.Duration { return s.now }, Wall: wall})
+	s.d, err = daemon.New(daemon.Config{Card: s.drv, Clock: func() time.Duration { return s.now }, Wall: wall, Random: rand.NewChaCha8([32]byte{2})})
 	must(s.t, err)
 	c, err := config.Load("replay.yaml", []byte(replayConfig))
 	must(s.t, err)

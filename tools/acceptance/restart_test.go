@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"splicenic/driver/device/devicetest"
 )
 
 // TestRestartInPlace kills the runtime again and again under load, and starts another build each time. Connections that are there never break, new ones wait
@@ -77,13 +79,13 @@ func TestRestartInPlace(t *testing.T) {
 // request opens a connection, and says how long the answer took.
 func (p *product) request(vip string) (time.Duration, error) {
 	c := &http.Client{Transport: &http.Transport{DialContext: p.client.Dial, DisableKeepAlives: true}, Timeout: 20 * time.Second}
-	begin := time.Now()
+	watch := devicetest.NewStopwatch()
 	r, err := c.Get("http://" + vip + "/file")
+	first := watch.Stop()
 	if err != nil {
 		return 0, err
 	}
 	defer r.Body.Close()
-	first := time.Since(begin)
 	if n, err := io.Copy(io.Discard, r.Body); err != nil || n != 1<<20 {
 		return 0, fmt.Errorf("%d bytes: %w", n, err)
 	}
