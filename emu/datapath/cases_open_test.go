@@ -124,18 +124,21 @@ func TestCaseA03(t *testing.T) {
 		w           world
 		mtu         uint32
 		offer, want uint16
-	}{{caseWorld6, 1500, 1440, 1440}, {caseWorld6, 9000, 8940, 8940}, {caseWorld4, 1500, 1460, 1460}, {caseWorld4, 9000, 8960, 8960}} {
+	}{
+		{caseWorld6, 1500, 1440, 1440}, {caseWorld6, 9000, 8940, 8940}, {caseWorld4, 1500, 1460, 1460}, {caseWorld4, 9000, 8960, 8960},
+		{caseWorld6, 1500, 8940, 1440}, {caseWorld6, 9000, 1220, 8940}, {caseWorld4, 1500, 8960, 1460}, {caseWorld4, 9000, 536, 8960}, // what the client takes is no limit to what we take
+	} {
 		promise := full
 		promise.PromiseMssIpv4, promise.PromiseMssIpv6 = 65535, 65535
 		b, c := caseBench(t, tt.w, promise)
 		b.r.Set(regs.PortMtu, tt.mtu)
-		if got := mssOf(t, one(t, b.push(0, c.client(flagSYN, "", optMSS(tt.offer)))[0])); got != tt.want {
-			t.Errorf("%v, MTU %d: promised %d, want %d", tt.w.client, tt.mtu, got, tt.want)
+		if got := mssOf(t, one(t, b.push(0, c.client(flagSYN, "", optMSS(tt.offer), optSACK, optTS(1, 0), optWscale(7)))[0])); got != tt.want {
+			t.Errorf("%v, MTU %d, offered %d: promised %d, want %d", tt.w.client, tt.mtu, tt.offer, got, tt.want)
 		}
 	}
 }
 
-// TestCaseA05: whatever flags come beside SYN, it is a SYN; ECN is accepted where it is offered and carried through.
+// TestCaseA05: whatever other flags come beside SYN, but FIN and RST, it is a SYN; ECN is accepted where it is offered and carried through.
 func TestCaseA05(t *testing.T) {
 	for _, flags := range []uint8{0, flagECE | flagCWR, flagECE, flagCWR, flagPSH, flagURG, flagPSH | flagURG | flagECE | flagCWR} {
 		for _, w := range []world{caseWorld4, caseWorld6} {
