@@ -52,7 +52,10 @@ func (e *event) wait(ctx context.Context, dead func() bool) (uint64, error) {
 	defer stop()
 	for {
 		if err := e.f.SetReadDeadline(time.Time{}); err != nil {
-			return 0, err
+			if errors.Is(err, os.ErrNoDeadline) {
+				return 0, err
+			}
+			return 0, os.ErrClosed // being closed is an error of its own here, which is no ErrClosed
 		}
 		if err := ctx.Err(); err != nil {
 			return 0, err

@@ -3,6 +3,7 @@ package vfio
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -297,5 +298,19 @@ func TestWaitEnds(t *testing.T) {
 		if !errors.Is(err, device.ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
+	}
+}
+
+// TestWaitForClosed: a wait that begins while its event is being closed says so.
+func TestWaitForClosed(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	e := &event{r}
+	r.Close()
+	if n, err := e.wait(soon(t), func() bool { return false }); n != 0 || !errors.Is(err, os.ErrClosed) {
+		t.Errorf("wait = %d, %v, want %v", n, err, os.ErrClosed)
 	}
 }
