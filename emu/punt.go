@@ -29,11 +29,11 @@ func (c *Card) punt(f *frame.Frame, e *regs.ExceptionEntry) (taken bool) {
 	return taken
 }
 
-// asks says whether an exception asks what is to become of a connection.
+// asks says whether an exception with a frame asks what is to become of a connection.
 func asks(reason uint32) bool {
 	switch reason {
 	case regs.ExceptionReasonReasonBadRequest, regs.ExceptionReasonReasonNoRule, regs.ExceptionReasonReasonNoServer,
-		regs.ExceptionReasonReasonHeadTooLarge, regs.ExceptionReasonReasonServerFailed, regs.ExceptionReasonReasonKeyExists:
+		regs.ExceptionReasonReasonHeadTooLarge:
 		return true
 	}
 	return false

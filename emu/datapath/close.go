@@ -77,6 +77,14 @@ func inForce(control uint32) int {
 	return 0
 }
 
+// clientLeg is the leg set that a segment of the client goes by.
+func clientLeg(p *packet, w *page, control uint32) int {
+	if control&regs.PageControlLegBMask != 0 && int32(p.seq-ld(w, regs.PageBoundaryClient)) >= 0 {
+		return legWords
+	}
+	return 0
+}
+
 // closing follows a connection to its end: FINs, their acknowledgements and RST. p's numbers are the client's; end is
 // the segment's end; taken tells what its receiver makes of it. A page in quarantine only translates, and so does a leg
 // that another has taken the place of: its server's end is not the client's.

@@ -43,13 +43,11 @@ func (c *Core) rangeOfRST(p *packet, w *page, state State) (low, high, seq uint3
 		return low, low, p.ack, true
 	}
 	control := ld(w, regs.PageControl)
-	leg := 0
 	if p.side == ClientSide {
-		if control&regs.PageControlLegBMask != 0 && int32(p.seq-ld(w, regs.PageBoundaryClient)) >= 0 {
-			leg = legWords
-		}
+		leg := clientLeg(p, w, control)
 		return ld(w, regs.PageAAckServer+leg), ld(w, regs.PageASeqClient+leg), p.seq, leg == inForce(control)
 	}
+	leg := 0
 	if p.legB {
 		leg = legWords
 	}

@@ -68,10 +68,7 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 	if p.flags&(flagFIN|flagSYN) != 0 {
 		end++
 	}
-	leg := 0
-	if control&regs.PageControlLegBMask != 0 && int32(p.seq-ld(w, regs.PageBoundaryClient)) >= 0 {
-		leg = legWords
-	}
+	leg := clientLeg(p, w, control)
 	scale := ld(w, regs.PageAScale+leg)
 	taken := takes(p, w, leg, scale, p.seq, end, p.ack)
 	if control&regs.PageControlHeldMask != 0 {

@@ -365,7 +365,6 @@ func (im *Image) service(in *Inputs, s *config.Service) regs.ServiceEntry {
 		e.ControlHasDefault, e.DefaultGroup = 1, g
 	}
 	p := promised(in, s)
-	p.fit(in, s)
 	e.PromiseMssIpv4, e.PromiseMssIpv6 = uint32(p.mss4), uint32(p.mss6)
 	e.PromiseWscale, e.PromiseWscaleOn, e.PromiseSack, e.PromiseTimestamps = uint32(p.wscale), bit(p.wscaleOn), bit(p.sack), bit(p.timestamps)
 	e.PromiseEcn = bit(p.ecn)

@@ -29,7 +29,7 @@ type promise struct {
 }
 
 // promised is what the profiles of all servers that a request of the service can reach leave, by the service's policies.
-// The MSS also fits into the MTU of both ports. A server without a profile takes the default MSS and keeps nothing else.
+// The MSS also fits into the MTU of both ports and of the paths. A server without a profile takes the default MSS and keeps nothing else.
 //
 // What is preserved is promised where every server keeps it. What is rewritten is promised whatever they do, except where a
 // server is known to lack what nobody can make up for: timestamps, or room for a larger MSS. The window scale is the
@@ -40,7 +40,9 @@ func promised(in *Inputs, s *config.Service) promise {
 	servers := 0
 	for _, g := range in.Config.Reachable(s) {
 		for i := range g.Servers {
-			p.meet(in.profile(&g.Servers[i]), g.Servers[i].Addr.Addr().Is4(), s)
+			server := &g.Servers[i]
+			p.meet(in.profile(server), server.Addr.Addr().Is4(), s)
+			p.fit(in, server)
 			servers++
 		}
 	}
@@ -91,6 +93,20 @@ func (p *promise) meet(k config.Profile, four bool, s *config.Service) {
 	p.sack = p.sack && (k.SACK || o.SACK == config.Rewrite)
 	p.timestamps = p.timestamps && (k.Timestamps || o.Timestamps == config.Rewrite && !k.Known)
 	p.ecn = p.ecn && k.ECN
+}
+
+// fit lowers the MSS to what fits the path to a server, so that clients do not begin with segments of which a router is
+// known to say that they are too big.
+func (p *promise) fit(in *Inputs, s *config.Server) {
+	a := s.Addr.Addr()
+	hop, _ := in.Config.Route(a)
+	switch mtu := in.PathMTU[hop]; {
+	case mtu == 0:
+	case a.Is4():
+		p.mss4 = min(p.mss4, max(mtu, 40)-40)
+	default:
+		p.mss6 = min(p.mss6, max(mtu, 60)-60)
+	}
 }
 
 // profile is what is known of a server: what the configuration says, else what was learned.

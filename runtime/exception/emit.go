@@ -1,6 +1,8 @@
 package exception
 
 import (
+	"net/netip"
+
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
@@ -51,13 +53,17 @@ func (h *Handler) send(port int, frame []byte) bool {
 
 // reply sends an IP packet back where p came from, from p's destination to its source.
 func (h *Handler) reply(p *packet, protocol layers.IPProtocol, above ...gopacket.SerializableLayer) bool {
-	to := neighbour.MAC(p.eth.SrcMAC)
-	if p.src.Is4() {
-		ip := &layers.IPv4{Version: 4, TTL: hopLimit, Protocol: protocol, SrcIP: p.ip4.DstIP, DstIP: p.ip4.SrcIP, Flags: layers.IPv4DontFragment}
-		return h.emit(p.port, p.vlan(), to, layers.EthernetTypeIPv4, over(ip, above)...)
+	return h.begin(p.port, p.vlan(), neighbour.MAC(p.eth.SrcMAC), p.dst, p.src, protocol, above...)
+}
+
+// begin sends an IP packet that begins here.
+func (h *Handler) begin(port int, vlan uint16, mac neighbour.MAC, from, to netip.Addr, protocol layers.IPProtocol, above ...gopacket.SerializableLayer) bool {
+	if to.Is4() {
+		ip := &layers.IPv4{Version: 4, TTL: hopLimit, Protocol: protocol, SrcIP: from.AsSlice(), DstIP: to.AsSlice(), Flags: layers.IPv4DontFragment}
+		return h.emit(port, vlan, mac, layers.EthernetTypeIPv4, over(ip, above)...)
 	}
-	ip := &layers.IPv6{Version: 6, HopLimit: hopLimit, NextHeader: protocol, SrcIP: p.ip6.DstIP, DstIP: p.ip6.SrcIP}
-	return h.emit(p.port, p.vlan(), to, layers.EthernetTypeIPv6, over(ip, above)...)
+	ip := &layers.IPv6{Version: 6, HopLimit: hopLimit, NextHeader: protocol, SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
+	return h.emit(port, vlan, mac, layers.EthernetTypeIPv6, over(ip, above)...)
 }
 
 // over puts an IP header before the layers above it and tells them about it.

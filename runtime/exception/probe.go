@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
 	"splicenic/runtime/config"
@@ -95,16 +94,7 @@ func (h *Handler) sendProbe(s *health.Segment) {
 		t.Window = 65535
 		t.Options = h.everything(s.To.Addr(), hop.Port)
 	}
-	from, to := s.From.Addr(), s.To.Addr()
-	sent := false
-	if to.Is4() {
-		ip := &layers.IPv4{Version: 4, TTL: hopLimit, Protocol: layers.IPProtocolTCP, SrcIP: from.AsSlice(), DstIP: to.AsSlice(), Flags: layers.IPv4DontFragment}
-		sent = h.emit(hop.Port, hop.VLAN, mac, layers.EthernetTypeIPv4, over(ip, []serializable{t, gopacket.Payload(nil)})...)
-	} else {
-		ip := &layers.IPv6{Version: 6, HopLimit: hopLimit, NextHeader: layers.IPProtocolTCP, SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
-		sent = h.emit(hop.Port, hop.VLAN, mac, layers.EthernetTypeIPv6, over(ip, []serializable{t, gopacket.Payload(nil)})...)
-	}
-	if sent && t.SYN {
+	if h.begin(hop.Port, hop.VLAN, mac, s.From.Addr(), s.To.Addr(), layers.IPProtocolTCP, t) && t.SYN {
 		h.count(Probe)
 	}
 }

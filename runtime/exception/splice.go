@@ -174,7 +174,7 @@ func (h *Handler) tooBigFor(p *packet, e *regs.ExceptionEntry) {
 		h.count(DropLimited)
 		return
 	}
-	c, ok := h.cfg.Connection(regs.SetExceptionHandleGeneration(e.HandleN, e.HandleGeneration))
+	c, ok := h.cfg.Connection(handleOf(e))
 	if !ok {
 		h.count(DropState) // it is over
 		return

@@ -22,6 +22,15 @@ func stream(seed byte, n int64) io.Reader {
 
 func sum(h hash.Hash) string { return fmt.Sprintf("%x", h.Sum(nil)) }
 
+// streamSum is the hash of a stream.
+func streamSum(t *testing.T, seed byte, n int64) string {
+	t.Helper()
+	h := sha256.New()
+	_, err := io.Copy(h, stream(seed, n))
+	must(t, err)
+	return sum(h)
+}
+
 // fileServer answers GET with a stream and PUT with the hash of what it got.
 type fileServer struct{ bytes int64 }
 
@@ -54,14 +63,7 @@ func TestLargeTransfers(t *testing.T) {
 		must(t, err)
 		go func() { _ = server.Serve(ln) }()
 	}
-	h := sha256.New()
-	_, err := io.Copy(h, stream(1, bytes))
-	must(t, err)
-	down := sum(h)
-	h.Reset()
-	_, err = io.Copy(h, stream(2, bytes))
-	must(t, err)
-	up := sum(h)
+	down, up := streamSum(t, 1, bytes), streamSum(t, 2, bytes)
 
 	on, off := netlab.Offload{Segmentation: true, Receive: true, Checksum: true}, netlab.Offload{}
 	for _, tt := range []struct {

@@ -82,14 +82,7 @@ func behindRouters(t *testing.T) *product {
 // passes, by the routers' errors that the card hands through: what goes down and up arrives whole, and soon.
 func TestPathMTUDiscovery(t *testing.T) {
 	const bytes = 2 << 20
-	h := sha256.New()
-	_, err := io.Copy(h, stream(1, bytes))
-	must(t, err)
-	down := sum(h)
-	h.Reset()
-	_, err = io.Copy(h, stream(2, bytes))
-	must(t, err)
-	up := sum(h)
+	down, up := streamSum(t, 1, bytes), streamSum(t, 2, bytes)
 	for _, tt := range []struct {
 		name    string
 		offload netlab.Offload
