@@ -56,6 +56,7 @@ deps: ## who may import whom
 bench: ## every benchmark, and the figures of the card
 	go test -run '^$$' -bench . -benchmem ./...
 	go run ./tools/splicectl bench datapath
+	go run ./tools/splicectl bench rules
 
 generate: ## the Go, C and SystemVerilog of regs/spec, and the documents made from data
 	go generate ./...

@@ -62,20 +62,24 @@ runtime/schedule        regs
 runtime/neighbour       -
 runtime/health          -
 runtime/config          regs runtime/rule
+runtime/head            runtime/config runtime/rule
 runtime/exception/reassembly -
-runtime/exception       regs runtime/config runtime/exception/reassembly runtime/health runtime/neighbour
+runtime/exception       regs runtime/config runtime/exception/reassembly runtime/head runtime/health runtime/neighbour runtime/rule
 runtime/view            regs driver driver/device
-runtime/daemon          regs driver runtime/config runtime/exception runtime/health runtime/neighbour runtime/rule runtime/schedule runtime/view
+runtime/daemon          regs driver runtime/config runtime/connlog runtime/exception runtime/head runtime/health runtime/neighbour runtime/rule runtime/schedule runtime/view
+runtime/connlog         regs driver
 runtime/admin           driver driver/device runtime/config runtime/daemon runtime/rule runtime/view
 
 tools/netlab/...        tools/netlab
 tools/tcppeer           emu/frame emu/port
 tools/open              driver/device driver/discover driver/vfio driver/vfiouser emu emu/port
 tools/card              driver/device driver/runfile driver/vfio driver/vfiouser emu tools/open
-tools/bench             regs driver driver/device emu emu/frame emu/port emu/ssram tools/tcppeer
+tools/bench             regs driver driver/device emu emu/frame emu/port emu/ssram emu/urltable runtime/rule tools/tcppeer
+tools/capture           regs driver emu/oracle emu/port
 tools/demo              regs driver emu/port runtime/config runtime/daemon tools/netlab tools/netlab/httpserver tools/open tools/tcppeer
 tools/control           regs driver driver/device driver/discover driver/vfio runtime/... tools/card tools/open
 tools/host              driver driver/device runtime/... tools/card tools/control tools/open
+tools/ruletest          runtime/config runtime/head runtime/rule
 tools/show              regs runtime/view tools/control
 tools/splicectl         runtime/admin runtime/view tools/...
 tools/vm                tools/vm/agent
@@ -98,6 +102,7 @@ runtime/neighbour       none
 runtime/exception/reassembly none
 runtime/health          none
 runtime/config          github.com/goccy/go-yaml/...
+runtime/head            github.com/goccy/go-yaml/...
 runtime/exception       github.com/google/gopacket/... github.com/goccy/go-yaml/...
 `
 

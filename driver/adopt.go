@@ -65,6 +65,9 @@ func (c *Card) resume(ctx context.Context) (bool, error) {
 	}
 	c.completions.Commit()
 	c.inFlight = 0
+	if c.Load(ringReg(regs.RingBufferBytes, regs.RingEvent)) == 0 { // a predecessor without
+		c.storeBegins()
+	}
 	return true, c.dev.Err()
 }
 
@@ -84,7 +87,7 @@ func (c *Card) ringRuns(i int) bool {
 
 // memoryFits says whether all memory was kept and lies where the registers say.
 func (c *Card) memoryFits() bool {
-	ok := !slices.ContainsFunc(c.dma, func(m *device.DMA) bool { return !c.cfg.Kept(m) }) &&
+	ok := !slices.ContainsFunc(c.dma, func(m *device.DMA) bool { return m != c.begins && !c.cfg.Kept(m) }) && c.beginsFit() &&
 		c.Load64(ringReg(regs.RingBuffers, regs.RingException)) == c.exceptions.buffers.IOVA
 	for i, m := range c.rings.descriptors {
 		ok = ok && c.Load64(ringReg(regs.RingIova, i)) == m.IOVA
@@ -93,6 +96,12 @@ func (c *Card) memoryFits() bool {
 		}
 	}
 	return ok
+}
+
+// beginsFit says whether the event ring's buffers are those that were kept, or there are none yet.
+func (c *Card) beginsFit() bool {
+	n := c.Load(ringReg(regs.RingBufferBytes, regs.RingEvent))
+	return n == 0 || n == c.cfg.Rings.BeginBytes && c.cfg.Kept(c.begins) && c.Load64(ringReg(regs.RingBuffers, regs.RingEvent)) == c.begins.IOVA
 }
 
 var errStopped = errors.New("ring stopped")

@@ -79,6 +79,7 @@ type Card struct {
 
 	exceptions exceptions
 	events     inbox
+	begins     *device.DMA // buffers of the event ring
 	inject     inject
 }
 

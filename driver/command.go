@@ -163,13 +163,71 @@ func (c *Card) ResetConnection(ctx context.Context, h Handle, toClient, toServer
 	return c.do(ctx, &cmd, nil)
 }
 
-// Connect offers the request of a connection that waits for the host to a server. port is the source port the server sees;
-// zero: the client's. ErrKeyExists says that another connection has it there, device.ErrRange that the server takes no
-// connections, ErrState that the connection does not wait or that enough servers were tried.
-func (c *Card) Connect(ctx context.Context, h Handle, server uint32, port uint16) error {
+// A Connect says where the request of a connection that waits for the host goes, and what the server is sent of it.
+type Connect struct {
+	Target uint32 // server index; with Group a group index
+	Group  bool   // the card picks a server of the group
+	Port   uint16 // source port that the server sees; zero: the client's
+	// Replace takes the place of the bytes in the head buffer: the whole of what is held, or a head buffer's worth of it,
+	// whose rest Feed brings. Nil: the head buffer stays as it is.
+	Replace  []byte
+	Inserted int32  // with Replace: how many bytes more than the client sent are held
+	Rule     uint32 // index of the rule that took the request, plus one; zero: as the page says
+	Last     bool   // Boundary is the end of the only request
+	Boundary uint32 // a sequence number of the client
+}
+
+// Connect offers the request of a connection that waits for the host to a server, whose index it returns. ErrKeyExists says
+// that another connection has the port there, device.ErrRange that the server takes no connections or that Replace does
+// not make up what is held, ErrNotFound that no server of the group takes connections, ErrState that the connection does
+// not wait, that bytes came which nobody took, or that enough servers were tried.
+func (c *Card) Connect(ctx context.Context, h Handle, x *Connect) (server uint32, err error) {
+	if len(x.Replace) > min(regs.HeadBytes, stagingBytes) {
+		return 0, fmt.Errorf("connect %v: %d bytes: %w", h, len(x.Replace), ErrFrameSize)
+	}
 	cmd := h.command(regs.CommandControlTypeConnect)
-	cmd.KeyIndexIndex, cmd.KeyPortsPort = server, uint32(port)
-	return c.do(ctx, &cmd, nil)
+	cmd.KeyIndexIndex, cmd.FlagsGroup, cmd.KeyPortsPort = x.Target, bit(x.Group), uint32(x.Port)
+	cmd.Bar2Offset, cmd.FlagsLast, cmd.Boundary = x.Rule, bit(x.Last), x.Boundary
+	if x.Replace != nil {
+		cmd.FlagsReplace, cmd.Value = 1, uint32(x.Inserted)
+	}
+	if err := c.acquire(ctx); err != nil {
+		return 0, fmt.Errorf("connect: %w", err)
+	}
+	defer c.release()
+	done, err := c.command(ctx, &cmd, x.Replace)
+	return done.Result[0], err
+}
+
+// TakeHead copies what the head buffer of a connection that waits for the host holds; boundary is the client's next
+// sequence number. Unless the buffer keeps its bytes the host gathers the request from then on: the buffer is empty, and
+// the client is told to go on. When it has the whole head it takes what came behind it with keep, until Connect finds nothing
+// that it does not know of. to has room for a head buffer.
+func (c *Card) TakeHead(ctx context.Context, h Handle, keep bool, to []byte) (n int, boundary uint32, err error) {
+	cmd := h.command(regs.CommandControlTypeTake)
+	cmd.FlagsKeep, cmd.Length = bit(keep), uint32(min(len(to), regs.HeadBytes))
+	if err := c.acquire(ctx); err != nil {
+		return 0, 0, fmt.Errorf("take: %w", err)
+	}
+	defer c.release()
+	done, err := c.fetch(ctx, &cmd, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	if done.Length > cmd.Length {
+		return 0, 0, fmt.Errorf("take %v: %d bytes: %w", h, done.Length, ErrFault)
+	}
+	return copy(to, c.staging.Bytes[:done.Length]), done.Result[0], nil
+}
+
+// Feed gives the next part of what the server is owed, after the card asked for it: a head buffer's worth, or the rest.
+// ErrState says that it was not asked for, or is there already.
+func (c *Card) Feed(ctx context.Context, h Handle, chunk []byte) error {
+	if len(chunk) == 0 || len(chunk) > min(regs.HeadBytes, stagingBytes) {
+		return fmt.Errorf("feed %v: %d bytes: %w", h, len(chunk), ErrFrameSize)
+	}
+	cmd := h.command(regs.CommandControlTypeFeed)
+	return c.do(ctx, &cmd, chunk)
 }
 
 // Reply answers a connection in WAIT_HEAD in a server's place and closes it. The answer fits in a head buffer.

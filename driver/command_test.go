@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -49,8 +50,8 @@ func TestCommands(t *testing.T) {
 		t.Errorf("ArmAndSend = %v, want %v", err, device.ErrRange)
 	}
 	f.injected = nil
-	if err := c.Connect(ctx, h, 3, 2000); err != nil || len(f.injected) != 1 || f.injected[0] != (injected{98, 3, "2000"}) {
-		t.Errorf("Connect: %v, %v", err, f.injected)
+	if server, err := c.Connect(ctx, h, &Connect{Target: 3, Port: 2000}); err != nil || server != 42 || len(f.injected) != 1 || f.injected[0] != (injected{98, 3, "port 2000"}) {
+		t.Errorf("Connect: %d, %v, %v", server, err, f.injected)
 	}
 	if err := c.Reply(ctx, h, []byte("sorry")); err != nil || len(f.injected) != 2 || f.injected[1] != (injected{97, 77, "sorry"}) {
 		t.Errorf("Reply: %v, %v", err, f.injected)
@@ -59,6 +60,44 @@ func TestCommands(t *testing.T) {
 		if err := c.Reply(ctx, h, answer); !errors.Is(err, ErrFrameSize) {
 			t.Errorf("Reply of %d bytes = %v, want %v", len(answer), err, ErrFrameSize)
 		}
+	}
+	f.injected = nil
+	for _, tt := range []struct {
+		x    Connect
+		want string
+	}{
+		{Connect{Group: true}, "port 0 group"},
+		{Connect{Replace: []byte("head"), Inserted: -2, Rule: 7}, `port 0 rule 7 replace "head" inserted -2`},
+		{Connect{Replace: []byte{}}, `port 0 replace "" inserted 0`},
+		{Connect{Inserted: 5, Boundary: 9}, "port 0"},
+		{Connect{Last: true, Boundary: 9}, "port 0 last 9"},
+	} {
+		f.injected = nil
+		if _, err := c.Connect(ctx, h, &tt.x); err != nil || len(f.injected) != 1 || f.injected[0].frame != tt.want {
+			t.Errorf("Connect of %+v: %v, %v; want %q", tt.x, err, f.injected, tt.want)
+		}
+	}
+	f.injected = nil
+	if err := c.Feed(ctx, h, []byte("more")); err != nil || len(f.injected) != 1 || f.injected[0] != (injected{96, 77, "more"}) {
+		t.Errorf("Feed: %v, %v", err, f.injected)
+	}
+	for _, chunk := range [][]byte{nil, make([]byte, regs.HeadBytes+1)} {
+		if err := c.Feed(ctx, h, chunk); !errors.Is(err, ErrFrameSize) {
+			t.Errorf("Feed of %d bytes = %v, want %v", len(chunk), err, ErrFrameSize)
+		}
+	}
+	if _, err := c.Connect(ctx, h, &Connect{Replace: make([]byte, regs.HeadBytes+1)}); !errors.Is(err, ErrFrameSize) {
+		t.Errorf("Connect = %v, want %v", err, ErrFrameSize)
+	}
+	room := make([]byte, regs.HeadBytes)
+	for _, keep := range []bool{false, true} {
+		want := fmt.Sprint("taken ", bit(keep))
+		if n, boundary, err := c.TakeHead(ctx, h, keep, room); err != nil || string(room[:n]) != want || boundary != 4711 {
+			t.Errorf("TakeHead: %q, boundary %d, %v; want %q", room[:n], boundary, err, want)
+		}
+	}
+	if _, _, err := c.TakeHead(ctx, h, true, room[:3]); !errors.Is(err, ErrFault) { // this card writes more than it may
+		t.Errorf("TakeHead with little room = %v, want %v", err, ErrFault)
 	}
 	if _, err := c.Command(ctx, &regs.CommandEntry{ControlType: 100}); !errors.Is(err, device.ErrNotSupported) {
 		t.Errorf("Command = %v, want %v", err, device.ErrNotSupported)

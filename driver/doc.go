@@ -5,7 +5,7 @@
 // from their rings and injects frames.
 //
 //	tables      WriteTable ReadTable Clear Fill SwitchBank          staging buffer, bulk commands, BAR2 stores
-//	commands    Command Allocate ArmAndSend Connect Reply ResetConnection Free CAM…   command ring → completion ring
+//	commands    Command Allocate ArmAndSend Connect TakeHead Feed Reply ResetConnection Free CAM…   command ring → completion ring
 //	observation Page Head Connections CAMEntries Counters             bulk read, snapshot
 //	frames      Exceptions CommitExceptions Events CommitEvents Emit Reinject Flush
 //

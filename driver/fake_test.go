@@ -320,6 +320,15 @@ func (f *fakeCard) exception(e regs.ExceptionEntry, frame string) {
 	f.produce(regs.RingException, w[:], VectorException)
 }
 
+// brings is an event with the begin of a head.
+func (f *fakeCard) brings(e regs.EventEntry, begin string) {
+	at := func(r regs.Reg) regs.Reg { return ringReg(r, regs.RingEvent) }
+	iova := f.get64(at(regs.RingBuffers)) + uint64(f.get(at(regs.RingProducer))%f.get(at(regs.RingEntries)))*uint64(f.get(at(regs.RingBufferBytes)))
+	f.must(f.host.Write(iova, []byte(begin)))
+	e.Length, e.IovaLo, e.IovaHi = uint32(len(begin)), uint32(iova), uint32(iova>>32)
+	f.event(e)
+}
+
 func (f *fakeCard) event(e regs.EventEntry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -386,7 +395,29 @@ func (f *fakeCard) carryOut(e *regs.CommandEntry, done *regs.CompletionEntry) ui
 		f.must(f.host.Read(iova, b))
 		f.injected = append(f.injected, injected{99, e.ControlPort, string(b)})
 	case regs.CommandControlTypeConnect:
-		f.injected = append(f.injected, injected{98, e.KeyIndexIndex, fmt.Sprint(e.KeyPortsPort)})
+		text := fmt.Sprint("port ", e.KeyPortsPort)
+		if e.FlagsGroup != 0 {
+			text += " group"
+		}
+		if e.Bar2Offset != 0 {
+			text += fmt.Sprint(" rule ", e.Bar2Offset)
+		}
+		if e.FlagsReplace != 0 {
+			f.must(f.host.Read(iova, b))
+			text += fmt.Sprintf(" replace %q inserted %d", b, int32(e.Value))
+		}
+		if e.FlagsLast != 0 {
+			text += fmt.Sprint(" last ", e.Boundary)
+		}
+		f.injected = append(f.injected, injected{98, e.KeyIndexIndex, text})
+		done.Result[0] = 42
+	case regs.CommandControlTypeFeed:
+		f.must(f.host.Read(iova, b))
+		f.injected = append(f.injected, injected{96, e.HandleN, string(b)})
+	case regs.CommandControlTypeTake:
+		text := fmt.Sprint("taken ", e.FlagsKeep)
+		f.must(f.host.Write(iova, []byte(text)))
+		done.Length, done.Result[0] = uint32(len(text)), 4711
 	case regs.CommandControlTypeReply:
 		f.must(f.host.Read(iova, b))
 		f.injected = append(f.injected, injected{97, e.HandleN, string(b)})

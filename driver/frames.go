@@ -89,11 +89,15 @@ func (c *Card) Exceptions(es []Exception) int {
 
 // frame returns the bytes a descriptor names.
 func (c *Card) frame(e *regs.ExceptionEntry) []byte {
-	x := &c.exceptions
-	off := (uint64(e.IovaLo) | uint64(e.IovaHi)<<32) - x.buffers.IOVA
-	size := uint64(len(x.buffers.Bytes))
-	if n := uint64(e.Length); n <= uint64(x.frameBytes) && off <= size && n <= size-off {
-		return x.buffers.Bytes[off:][:n:n]
+	return c.named(c.exceptions.buffers, c.exceptions.frameBytes, e.Length, e.IovaLo, e.IovaHi)
+}
+
+// named returns the bytes that a descriptor names in buffers of a size.
+func (c *Card) named(buffers *device.DMA, most, length, lo, hi uint32) []byte {
+	off := (uint64(lo) | uint64(hi)<<32) - buffers.IOVA
+	size := uint64(len(buffers.Bytes))
+	if n := uint64(length); n <= uint64(most) && off <= size && n <= size-off {
+		return buffers.Bytes[off:][:n:n]
 	}
 	c.stats.badDescriptors.Add(1)
 	return nil
@@ -123,6 +127,33 @@ func (c *Card) Events(es []regs.EventEntry) int {
 	}
 	c.stats.lostEvents.Store(x.ring.Lost())
 	return n
+}
+
+// Begin returns the begin of the head that an event brings: DMA memory, valid until CommitEvents. It is empty where the
+// event brings none, or names bytes outside the ring's buffers.
+func (c *Card) Begin(e *regs.EventEntry) []byte {
+	if e.Length == 0 || c.begins == nil || c.dataPath() != nil {
+		return nil
+	}
+	return c.named(c.begins, c.cfg.Rings.BeginBytes, e.Length, e.IovaLo, e.IovaHi)
+}
+
+// EventKinds says what the event ring tells beside connections opened, spliced and closed, and profiles.
+type EventKinds struct {
+	Established bool // a client completed its handshake
+	FirstByte   bool // a server sent its first payload
+	Heads       bool // a spliced event brings the begin of the head
+}
+
+// SetEvents says what the event ring tells from now on. A reset takes it back.
+func (c *Card) SetEvents(k EventKinds) error {
+	if err := c.dataPath(); err != nil {
+		return fmt.Errorf("set events: %w", err)
+	}
+	w := regs.SetHostifEventsEstablished(0, bit(k.Established))
+	w = regs.SetHostifEventsFirstByte(w, bit(k.FirstByte))
+	c.Store(regs.HostifEvents, regs.SetHostifEventsHeads(w, bit(k.Heads)))
+	return c.dev.Err()
 }
 
 // CommitEvents gives the slots of all events taken back to the card.

@@ -88,6 +88,70 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestBegin has events bring bytes, their own and what they must not reach.
+func TestBegin(t *testing.T) {
+	c, f := testCard(t, Config{Rings: Rings{Event: 4, BeginBytes: 128}})
+	buffers := f.get64(ringReg(regs.RingBuffers, regs.RingEvent))
+	at := func(iova uint64, n uint32) regs.EventEntry {
+		return regs.EventEntry{Length: n, IovaLo: uint32(iova), IovaHi: uint32(iova >> 32)}
+	}
+	bad := uint64(0)
+	for _, row := range []struct {
+		name  string
+		event regs.EventEntry
+		begin string // empty: as the event says
+		want  int    // bytes; negative: bad
+	}{
+		{"none", regs.EventEntry{}, "", 0},
+		{"some", regs.EventEntry{}, "GET / HTTP/1.1\r\n", 16},
+		{"a whole buffer", regs.EventEntry{}, strings.Repeat("x", 128), 128},
+		{"more than a buffer", at(buffers, 129), "", -1},
+		{"before the buffers", at(buffers-64, 64), "", -1},
+		{"over the end", at(buffers+4096-64, 128), "", -1},
+		{"far away", at(1<<63, 64), "", -1},
+		{"the exceptions' frames", at(f.get64(regs.RingBuffers), 64), "", -1},
+	} {
+		if row.event.Length == 0 && row.begin != "" {
+			f.brings(row.event, row.begin)
+		} else {
+			f.event(row.event)
+		}
+		es := make([]regs.EventEntry, 2)
+		if n := c.Events(es); n != 1 {
+			t.Fatalf("%s: %d events", row.name, n)
+		}
+		got := c.Begin(&es[0])
+		if row.want < 0 {
+			bad++
+		}
+		if len(got) != max(row.want, 0) || row.begin != "" && string(got) != row.begin {
+			t.Errorf("%s: got %q", row.name, got)
+		}
+		if n := c.Stats().BadDescriptors; n != bad {
+			t.Errorf("%s: %d bad descriptors, want %d", row.name, n, bad)
+		}
+		c.CommitEvents()
+	}
+}
+
+func TestSetEvents(t *testing.T) {
+	c, f := testCard(t, Config{})
+	for _, row := range []struct {
+		kinds EventKinds
+		want  uint32
+	}{{EventKinds{Established: true}, 1}, {EventKinds{FirstByte: true}, 2}, {EventKinds{Heads: true}, 4}, {EventKinds{true, true, true}, 7}, {EventKinds{}, 0}} {
+		if err := c.SetEvents(row.kinds); err != nil || f.get(regs.HostifEvents) != row.want {
+			t.Errorf("%+v: %s is %d, %v, want %d", row.kinds, regs.HostifEvents.Name(), f.get(regs.HostifEvents), err, row.want)
+		}
+	}
+	if err := c.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetEvents(EventKinds{}); err == nil {
+		t.Error("no error from a card that was shut down")
+	}
+}
+
 func TestInject(t *testing.T) {
 	c, f := testCard(t, Config{Rings: Rings{Inject: 4, FrameBytes: 128}})
 	var want []injected

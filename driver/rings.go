@@ -12,6 +12,7 @@ import (
 type Rings struct {
 	Exception, Event, Completion, Inject, Command uint32 // zero: 512, 4096, 256, 512, 256
 	FrameBytes                                    uint32 // buffer of an exception or injected frame; zero: 65,536
+	BeginBytes                                    uint32 // buffer of an event, for the begin of a head; zero: 2048
 }
 
 // withDefaults fills in what is zero.
@@ -27,6 +28,7 @@ func (r Rings) withDefaults() Rings {
 	pick(&r.Inject, 512)
 	pick(&r.Command, 256)
 	pick(&r.FrameBytes, 1<<16)
+	pick(&r.BeginBytes, 2048)
 	return r
 }
 
@@ -73,6 +75,9 @@ func (c *Card) allocate() error {
 	if frame%64 != 0 || frame > 1<<16 {
 		return fmt.Errorf("allocate rings: frame buffers of %d bytes: %w", frame, device.ErrRange)
 	}
+	if b := r.BeginBytes; b%64 != 0 || b > 1<<16 {
+		return fmt.Errorf("allocate rings: event buffers of %d bytes: %w", b, device.ErrRange)
+	}
 	var err error
 	take := func(to **device.DMA, name string, n uint64) {
 		if err == nil {
@@ -86,6 +91,7 @@ func (c *Card) allocate() error {
 	take(&c.exceptions.buffers, "exception-frames", frame*uint64(r.Exception))
 	take(&c.inject.buffers, "inject-frames", frame*uint64(r.Inject))
 	take(&c.staging, "staging", stagingBytes)
+	take(&c.begins, "event-begins", uint64(r.BeginBytes)*uint64(r.Event)) // the last: a predecessor may have had none
 	c.exceptions.frameBytes, c.inject.frameBytes = r.FrameBytes, r.FrameBytes
 	return err
 }
@@ -113,6 +119,7 @@ func (c *Card) startRings() error {
 	c.Store(regs.HostifControl, regs.SetHostifControlEnable(0, 1))
 	c.Store(ringReg(regs.RingBufferBytes, regs.RingException), c.exceptions.frameBytes)
 	c.Store64(ringReg(regs.RingBuffers, regs.RingException), c.exceptions.buffers.IOVA)
+	c.storeBegins()
 	for i, n := range c.cfg.Rings.entries() {
 		c.Store64(ringReg(regs.RingIova, i), c.rings.descriptors[i].IOVA)
 		c.Store(ringReg(regs.RingEntries, i), n)
@@ -123,6 +130,12 @@ func (c *Card) startRings() error {
 	}
 	c.inFlight = 0
 	return nil
+}
+
+// storeBegins gives the event ring its buffers; the card uses them from the last store on.
+func (c *Card) storeBegins() {
+	c.Store64(ringReg(regs.RingBuffers, regs.RingEvent), c.begins.IOVA)
+	c.Store(ringReg(regs.RingBufferBytes, regs.RingEvent), c.cfg.Rings.BeginBytes)
 }
 
 // startRing brings the memory of a ring in order. The doorbell precedes what enables the ring.

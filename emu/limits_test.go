@@ -9,7 +9,10 @@ import (
 	"splicenic/regs"
 )
 
-// TestGeometryTellsTheMatchersBound: the register says what the matcher does.
-func TestGeometryTellsTheMatchersBound(t *testing.T) {
-	newBench(t, emu.Config{}, port.MemConfig{}).want(regs.GeometryMaxPathSegments, urltable.MaxSegments)
+// TestGeometryTellsTheMatchersBounds: the registers say what the matcher does.
+func TestGeometryTellsTheMatchersBounds(t *testing.T) {
+	b := newBench(t, emu.Config{}, port.MemConfig{})
+	b.want(regs.GeometryMaxPathSegments, urltable.MaxSegments)
+	b.want(regs.GeometryMaxCandidates, urltable.MaxCandidates)
+	b.want(regs.GeometryMaxConditions, urltable.MaxConditions)
 }

@@ -33,7 +33,8 @@ func (c *Card) punt(f *frame.Frame, e *regs.ExceptionEntry) (taken bool) {
 func asks(reason uint32) bool {
 	switch reason {
 	case regs.ExceptionReasonReasonBadRequest, regs.ExceptionReasonReasonNoRule, regs.ExceptionReasonReasonNoServer,
-		regs.ExceptionReasonReasonHeadTooLarge:
+		regs.ExceptionReasonReasonHeadTooLarge, regs.ExceptionReasonReasonNotHttp, regs.ExceptionReasonReasonNotTls,
+		regs.ExceptionReasonReasonH2c, regs.ExceptionReasonReasonBadHello:
 		return true
 	}
 	return false

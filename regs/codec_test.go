@@ -13,7 +13,7 @@ type codec interface {
 }
 
 var codecs = map[string]codec{
-	"page": &PageEntry{}, "cam_word": &CamWordEntry{}, "url_node": &UrlNodeEntry{}, "rule": &RuleEntry{}, "rule_counter": &RuleCounterEntry{},
+	"page": &PageEntry{}, "cam_word": &CamWordEntry{}, "url_node": &UrlNodeEntry{}, "url_text": &UrlTextEntry{}, "url_condition": &UrlConditionEntry{}, "url_net": &UrlNetEntry{}, "rule": &RuleEntry{}, "rule_counter": &RuleCounterEntry{},
 	"slot": &SlotEntry{}, "listener": &ListenerEntry{}, "service": &ServiceEntry{}, "group": &GroupEntry{}, "group_state": &GroupStateEntry{},
 	"server": &ServerEntry{}, "server_state": &ServerStateEntry{}, "next_hop": &NextHopEntry{}, "address": &AddressEntry{},
 	"local_port": &LocalPortEntry{}, "list_entry": &ListEntryEntry{}, "exception": &ExceptionEntry{}, "event": &EventEntry{},

@@ -35,6 +35,7 @@ type PageEntry struct {
 	ClientLinkClientWscale   uint32
 	ClientLinkCookie         uint32
 	ClientLinkCongestion     uint32
+	ClientLinkLastRequest    uint32
 	ClientMacLo              uint32
 	ClientMacHiAddress       uint32
 	ClientMacHiMss           uint32
@@ -167,6 +168,7 @@ func (p *PageEntry) Decode(w []uint32) {
 	p.ClientLinkClientWscale = PageClientLinkClientWscale(w[PageClientLink])
 	p.ClientLinkCookie = PageClientLinkCookie(w[PageClientLink])
 	p.ClientLinkCongestion = PageClientLinkCongestion(w[PageClientLink])
+	p.ClientLinkLastRequest = PageClientLinkLastRequest(w[PageClientLink])
 	p.ClientMacLo = w[PageClientMacLo]
 	p.ClientMacHiAddress = PageClientMacHiAddress(w[PageClientMacHi])
 	p.ClientMacHiMss = PageClientMacHiMss(w[PageClientMacHi])
@@ -298,7 +300,8 @@ func (p *PageEntry) Encode(w []uint32) {
 		p.ClientLinkEcn<<PageClientLinkEcnShift&PageClientLinkEcnMask |
 		p.ClientLinkClientWscale<<PageClientLinkClientWscaleShift&PageClientLinkClientWscaleMask |
 		p.ClientLinkCookie<<PageClientLinkCookieShift&PageClientLinkCookieMask |
-		p.ClientLinkCongestion<<PageClientLinkCongestionShift&PageClientLinkCongestionMask
+		p.ClientLinkCongestion<<PageClientLinkCongestionShift&PageClientLinkCongestionMask |
+		p.ClientLinkLastRequest<<PageClientLinkLastRequestShift&PageClientLinkLastRequestMask
 	w[PageClientMacLo] = p.ClientMacLo
 	w[PageClientMacHi] = p.ClientMacHiAddress&PageClientMacHiAddressMask |
 		p.ClientMacHiMss<<PageClientMacHiMssShift&PageClientMacHiMssMask
@@ -450,73 +453,196 @@ func (c *CamWordEntry) Encode(w []uint32) {
 
 // UrlNodeEntry is one decoded url_node. Reserved bits are dropped by Decode and cleared by Encode.
 type UrlNodeEntry struct {
-	ControlLabelBytes uint32
+	ControlUsed       uint32
+	ControlFar        uint32
+	ControlAlias      uint32
 	ControlChildren   uint32
-	ControlExact      uint32
-	ControlPrefix     uint32
-	ControlPath       uint32
-	FirstChild        uint32
-	ExactRule         uint32
-	PrefixRule        uint32
-	PathRoot          uint32
+	ControlFinal      uint32
+	ControlOtherwise  uint32
+	ControlVacant     uint32
+	ControlLabelBytes uint32
+	ChildrenFirst     uint32
+	ChildrenLog2      uint32
+	ChildrenShift     uint32
+	ChildrenWide      uint32
+	TakeIndex         uint32
+	TakeCount         uint32
+	TakeSure          uint32
+	TakeHost          uint32
+	OtherwiseNode     uint32
+	NextNode          uint32
+	NextValid         uint32
 	Label             [3]uint32
 }
 
 // Decode reads the entry from w, which holds at least UrlNodeWords words.
 func (u *UrlNodeEntry) Decode(w []uint32) {
 	_ = w[UrlNodeWords-1]
-	u.ControlLabelBytes = UrlNodeControlLabelBytes(w[UrlNodeControl])
+	u.ControlUsed = UrlNodeControlUsed(w[UrlNodeControl])
+	u.ControlFar = UrlNodeControlFar(w[UrlNodeControl])
+	u.ControlAlias = UrlNodeControlAlias(w[UrlNodeControl])
 	u.ControlChildren = UrlNodeControlChildren(w[UrlNodeControl])
-	u.ControlExact = UrlNodeControlExact(w[UrlNodeControl])
-	u.ControlPrefix = UrlNodeControlPrefix(w[UrlNodeControl])
-	u.ControlPath = UrlNodeControlPath(w[UrlNodeControl])
-	u.FirstChild = w[UrlNodeFirstChild]
-	u.ExactRule = w[UrlNodeExactRule]
-	u.PrefixRule = w[UrlNodePrefixRule]
-	u.PathRoot = w[UrlNodePathRoot]
+	u.ControlFinal = UrlNodeControlFinal(w[UrlNodeControl])
+	u.ControlOtherwise = UrlNodeControlOtherwise(w[UrlNodeControl])
+	u.ControlVacant = UrlNodeControlVacant(w[UrlNodeControl])
+	u.ControlLabelBytes = UrlNodeControlLabelBytes(w[UrlNodeControl])
+	u.ChildrenFirst = UrlNodeChildrenFirst(w[UrlNodeChildren])
+	u.ChildrenLog2 = UrlNodeChildrenLog2(w[UrlNodeChildren])
+	u.ChildrenShift = UrlNodeChildrenShift(w[UrlNodeChildren])
+	u.ChildrenWide = UrlNodeChildrenWide(w[UrlNodeChildren])
+	u.TakeIndex = UrlNodeTakeIndex(w[UrlNodeTake])
+	u.TakeCount = UrlNodeTakeCount(w[UrlNodeTake])
+	u.TakeSure = UrlNodeTakeSure(w[UrlNodeTake])
+	u.TakeHost = UrlNodeTakeHost(w[UrlNodeTake])
+	u.OtherwiseNode = UrlNodeOtherwiseNode(w[UrlNodeOtherwise])
+	u.NextNode = UrlNodeNextNode(w[UrlNodeNext])
+	u.NextValid = UrlNodeNextValid(w[UrlNodeNext])
 	copy(u.Label[:], w[UrlNodeLabel:])
 }
 
 // Encode writes the entry to w, which holds at least UrlNodeWords words. What does not fit its field is cut off.
 func (u *UrlNodeEntry) Encode(w []uint32) {
 	_ = w[UrlNodeWords-1]
-	w[UrlNodeControl] = u.ControlLabelBytes&UrlNodeControlLabelBytesMask |
+	w[UrlNodeControl] = u.ControlUsed&UrlNodeControlUsedMask |
+		u.ControlFar<<UrlNodeControlFarShift&UrlNodeControlFarMask |
+		u.ControlAlias<<UrlNodeControlAliasShift&UrlNodeControlAliasMask |
 		u.ControlChildren<<UrlNodeControlChildrenShift&UrlNodeControlChildrenMask |
-		u.ControlExact<<UrlNodeControlExactShift&UrlNodeControlExactMask |
-		u.ControlPrefix<<UrlNodeControlPrefixShift&UrlNodeControlPrefixMask |
-		u.ControlPath<<UrlNodeControlPathShift&UrlNodeControlPathMask
-	w[UrlNodeFirstChild] = u.FirstChild
-	w[UrlNodeExactRule] = u.ExactRule
-	w[UrlNodePrefixRule] = u.PrefixRule
-	w[UrlNodePathRoot] = u.PathRoot
+		u.ControlFinal<<UrlNodeControlFinalShift&UrlNodeControlFinalMask |
+		u.ControlOtherwise<<UrlNodeControlOtherwiseShift&UrlNodeControlOtherwiseMask |
+		u.ControlVacant<<UrlNodeControlVacantShift&UrlNodeControlVacantMask |
+		u.ControlLabelBytes<<UrlNodeControlLabelBytesShift&UrlNodeControlLabelBytesMask
+	w[UrlNodeChildren] = u.ChildrenFirst&UrlNodeChildrenFirstMask |
+		u.ChildrenLog2<<UrlNodeChildrenLog2Shift&UrlNodeChildrenLog2Mask |
+		u.ChildrenShift<<UrlNodeChildrenShiftShift&UrlNodeChildrenShiftMask |
+		u.ChildrenWide<<UrlNodeChildrenWideShift&UrlNodeChildrenWideMask
+	w[UrlNodeTake] = u.TakeIndex&UrlNodeTakeIndexMask |
+		u.TakeCount<<UrlNodeTakeCountShift&UrlNodeTakeCountMask |
+		u.TakeSure<<UrlNodeTakeSureShift&UrlNodeTakeSureMask |
+		u.TakeHost<<UrlNodeTakeHostShift&UrlNodeTakeHostMask
+	w[UrlNodeOtherwise] = u.OtherwiseNode & UrlNodeOtherwiseNodeMask
+	w[UrlNodeNext] = u.NextNode&UrlNodeNextNodeMask |
+		u.NextValid<<UrlNodeNextValidShift&UrlNodeNextValidMask
 	copy(w[UrlNodeLabel:], u.Label[:])
+}
+
+// UrlTextEntry is one decoded url_text. Reserved bits are dropped by Decode and cleared by Encode.
+type UrlTextEntry struct {
+	Data [8]uint32
+}
+
+// Decode reads the entry from w, which holds at least UrlTextWords words.
+func (u *UrlTextEntry) Decode(w []uint32) {
+	_ = w[UrlTextWords-1]
+	copy(u.Data[:], w[UrlTextData:])
+}
+
+// Encode writes the entry to w, which holds at least UrlTextWords words. What does not fit its field is cut off.
+func (u *UrlTextEntry) Encode(w []uint32) {
+	_ = w[UrlTextWords-1]
+	copy(w[UrlTextData:], u.Data[:])
+}
+
+// UrlConditionEntry is one decoded url_condition. Reserved bits are dropped by Decode and cleared by Encode.
+type UrlConditionEntry struct {
+	ControlValid   uint32
+	ControlSubject uint32
+	ControlTest    uint32
+	ControlFar     uint32
+	LengthName     uint32
+	LengthValue    uint32
+	AtNode         uint32
+	Text           [5]uint32
+}
+
+// Decode reads the entry from w, which holds at least UrlConditionWords words.
+func (u *UrlConditionEntry) Decode(w []uint32) {
+	_ = w[UrlConditionWords-1]
+	u.ControlValid = UrlConditionControlValid(w[UrlConditionControl])
+	u.ControlSubject = UrlConditionControlSubject(w[UrlConditionControl])
+	u.ControlTest = UrlConditionControlTest(w[UrlConditionControl])
+	u.ControlFar = UrlConditionControlFar(w[UrlConditionControl])
+	u.LengthName = UrlConditionLengthName(w[UrlConditionLength])
+	u.LengthValue = UrlConditionLengthValue(w[UrlConditionLength])
+	u.AtNode = UrlConditionAtNode(w[UrlConditionAt])
+	copy(u.Text[:], w[UrlConditionText:])
+}
+
+// Encode writes the entry to w, which holds at least UrlConditionWords words. What does not fit its field is cut off.
+func (u *UrlConditionEntry) Encode(w []uint32) {
+	_ = w[UrlConditionWords-1]
+	w[UrlConditionControl] = u.ControlValid&UrlConditionControlValidMask |
+		u.ControlSubject<<UrlConditionControlSubjectShift&UrlConditionControlSubjectMask |
+		u.ControlTest<<UrlConditionControlTestShift&UrlConditionControlTestMask |
+		u.ControlFar<<UrlConditionControlFarShift&UrlConditionControlFarMask
+	w[UrlConditionLength] = u.LengthName&UrlConditionLengthNameMask |
+		u.LengthValue<<UrlConditionLengthValueShift&UrlConditionLengthValueMask
+	w[UrlConditionAt] = u.AtNode & UrlConditionAtNodeMask
+	copy(w[UrlConditionText:], u.Text[:])
+}
+
+// UrlNetEntry is one decoded url_net. Reserved bits are dropped by Decode and cleared by Encode.
+type UrlNetEntry struct {
+	ControlValid uint32
+	ControlKind  uint32
+	ControlBits  uint32
+	Address      [4]uint32
+}
+
+// Decode reads the entry from w, which holds at least UrlNetWords words.
+func (u *UrlNetEntry) Decode(w []uint32) {
+	_ = w[UrlNetWords-1]
+	u.ControlValid = UrlNetControlValid(w[UrlNetControl])
+	u.ControlKind = UrlNetControlKind(w[UrlNetControl])
+	u.ControlBits = UrlNetControlBits(w[UrlNetControl])
+	copy(u.Address[:], w[UrlNetAddress:])
+}
+
+// Encode writes the entry to w, which holds at least UrlNetWords words. What does not fit its field is cut off.
+func (u *UrlNetEntry) Encode(w []uint32) {
+	_ = w[UrlNetWords-1]
+	w[UrlNetControl] = u.ControlValid&UrlNetControlValidMask |
+		u.ControlKind<<UrlNetControlKindShift&UrlNetControlKindMask |
+		u.ControlBits<<UrlNetControlBitsShift&UrlNetControlBitsMask
+	copy(w[UrlNetAddress:], u.Address[:])
+	clear(w[5:8])
 }
 
 // RuleEntry is one decoded rule. Reserved bits are dropped by Decode and cleared by Encode.
 type RuleEntry struct {
-	ControlValid   uint32
-	ControlGroup   uint32
-	ServiceService uint32
-	Order          uint32
+	ControlValid    uint32
+	ControlHost     uint32
+	ControlAnswer   uint32
+	ControlGroup    uint32
+	ServiceService  uint32
+	Order           uint32
+	ConditionsFirst uint32
+	ConditionsCount uint32
 }
 
 // Decode reads the entry from w, which holds at least RuleWords words.
 func (r *RuleEntry) Decode(w []uint32) {
 	_ = w[RuleWords-1]
 	r.ControlValid = RuleControlValid(w[RuleControl])
+	r.ControlHost = RuleControlHost(w[RuleControl])
+	r.ControlAnswer = RuleControlAnswer(w[RuleControl])
 	r.ControlGroup = RuleControlGroup(w[RuleControl])
 	r.ServiceService = RuleServiceService(w[RuleService])
 	r.Order = w[RuleOrder]
+	r.ConditionsFirst = RuleConditionsFirst(w[RuleConditions])
+	r.ConditionsCount = RuleConditionsCount(w[RuleConditions])
 }
 
 // Encode writes the entry to w, which holds at least RuleWords words. What does not fit its field is cut off.
 func (r *RuleEntry) Encode(w []uint32) {
 	_ = w[RuleWords-1]
 	w[RuleControl] = r.ControlValid&RuleControlValidMask |
+		r.ControlHost<<RuleControlHostShift&RuleControlHostMask |
+		r.ControlAnswer<<RuleControlAnswerShift&RuleControlAnswerMask |
 		r.ControlGroup<<RuleControlGroupShift&RuleControlGroupMask
 	w[RuleService] = r.ServiceService & RuleServiceServiceMask
 	w[RuleOrder] = r.Order
-	clear(w[3:4])
+	w[RuleConditions] = r.ConditionsFirst&RuleConditionsFirstMask |
+		r.ConditionsCount<<RuleConditionsCountShift&RuleConditionsCountMask
 }
 
 // RuleCounterEntry is one decoded rule_counter. Reserved bits are dropped by Decode and cleared by Encode.
@@ -591,24 +717,29 @@ func (l *ListenerEntry) Encode(w []uint32) {
 
 // ServiceEntry is one decoded service. Reserved bits are dropped by Decode and cleared by Encode.
 type ServiceEntry struct {
-	ControlValid      uint32
-	ControlMode       uint32
-	ControlProtocol   uint32
-	ControlIsn        uint32
-	ControlHasDefault uint32
-	ControlDefence    uint32
-	ControlIdleSilent uint32
-	UrlRoot           uint32
-	DefaultGroup      uint32
-	PromiseMssIpv4    uint32
-	PromiseMssIpv6    uint32
-	PromiseWscale     uint32
-	PromiseWscaleOn   uint32
-	PromiseSack       uint32
-	PromiseTimestamps uint32
-	PromiseEcn        uint32
-	Idle              uint32
-	WaitHead          uint32
+	ControlValid       uint32
+	ControlMode        uint32
+	ControlProtocol    uint32
+	ControlIsn         uint32
+	ControlHasDefault  uint32
+	ControlDefence     uint32
+	ControlIdleSilent  uint32
+	ControlRewrite     uint32
+	ControlServerFirst uint32
+	ControlHasH2c      uint32
+	UrlRoot            uint32
+	DefaultGroup       uint32
+	PromiseMssIpv4     uint32
+	PromiseMssIpv6     uint32
+	PromiseWscale      uint32
+	PromiseWscaleOn    uint32
+	PromiseSack        uint32
+	PromiseTimestamps  uint32
+	PromiseEcn         uint32
+	Idle               uint32
+	WaitHead           uint32
+	Fallback           uint32
+	H2cGroup           uint32
 }
 
 // Decode reads the entry from w, which holds at least ServiceWords words.
@@ -621,6 +752,9 @@ func (s *ServiceEntry) Decode(w []uint32) {
 	s.ControlHasDefault = ServiceControlHasDefault(w[ServiceControl])
 	s.ControlDefence = ServiceControlDefence(w[ServiceControl])
 	s.ControlIdleSilent = ServiceControlIdleSilent(w[ServiceControl])
+	s.ControlRewrite = ServiceControlRewrite(w[ServiceControl])
+	s.ControlServerFirst = ServiceControlServerFirst(w[ServiceControl])
+	s.ControlHasH2c = ServiceControlHasH2c(w[ServiceControl])
 	s.UrlRoot = w[ServiceUrlRoot]
 	s.DefaultGroup = ServiceDefaultGroup(w[ServiceDefault])
 	s.PromiseMssIpv4 = ServicePromiseMssIpv4(w[ServicePromiseMss])
@@ -632,6 +766,8 @@ func (s *ServiceEntry) Decode(w []uint32) {
 	s.PromiseEcn = ServicePromiseEcn(w[ServicePromise])
 	s.Idle = w[ServiceIdle]
 	s.WaitHead = w[ServiceWaitHead]
+	s.Fallback = w[ServiceFallback]
+	s.H2cGroup = ServiceH2cGroup(w[ServiceH2c])
 }
 
 // Encode writes the entry to w, which holds at least ServiceWords words. What does not fit its field is cut off.
@@ -643,7 +779,10 @@ func (s *ServiceEntry) Encode(w []uint32) {
 		s.ControlIsn<<ServiceControlIsnShift&ServiceControlIsnMask |
 		s.ControlHasDefault<<ServiceControlHasDefaultShift&ServiceControlHasDefaultMask |
 		s.ControlDefence<<ServiceControlDefenceShift&ServiceControlDefenceMask |
-		s.ControlIdleSilent<<ServiceControlIdleSilentShift&ServiceControlIdleSilentMask
+		s.ControlIdleSilent<<ServiceControlIdleSilentShift&ServiceControlIdleSilentMask |
+		s.ControlRewrite<<ServiceControlRewriteShift&ServiceControlRewriteMask |
+		s.ControlServerFirst<<ServiceControlServerFirstShift&ServiceControlServerFirstMask |
+		s.ControlHasH2c<<ServiceControlHasH2cShift&ServiceControlHasH2cMask
 	w[ServiceUrlRoot] = s.UrlRoot
 	w[ServiceDefault] = s.DefaultGroup & ServiceDefaultGroupMask
 	w[ServicePromiseMss] = s.PromiseMssIpv4&ServicePromiseMssIpv4Mask |
@@ -655,7 +794,9 @@ func (s *ServiceEntry) Encode(w []uint32) {
 		s.PromiseEcn<<ServicePromiseEcnShift&ServicePromiseEcnMask
 	w[ServiceIdle] = s.Idle
 	w[ServiceWaitHead] = s.WaitHead
-	clear(w[7:16])
+	w[ServiceFallback] = s.Fallback
+	w[ServiceH2c] = s.H2cGroup & ServiceH2cGroupMask
+	clear(w[9:16])
 }
 
 // GroupEntry is one decoded group. Reserved bits are dropped by Decode and cleared by Encode.
@@ -1194,6 +1335,10 @@ type CommandEntry struct {
 	FlagsToClient       uint32
 	FlagsToServer       uint32
 	FlagsLegB           uint32
+	FlagsGroup          uint32
+	FlagsReplace        uint32
+	FlagsLast           uint32
+	FlagsKeep           uint32
 	Cookie              uint32
 	Bar2Offset          uint32
 	Value               uint32
@@ -1205,6 +1350,7 @@ type CommandEntry struct {
 	KeyPortsPort        uint32
 	KeyPortsDestination uint32
 	KeyIndexIndex       uint32
+	Boundary            uint32
 }
 
 // Decode reads the entry from w, which holds at least CommandWords words.
@@ -1225,6 +1371,10 @@ func (c *CommandEntry) Decode(w []uint32) {
 	c.FlagsToClient = CommandFlagsToClient(w[CommandFlags])
 	c.FlagsToServer = CommandFlagsToServer(w[CommandFlags])
 	c.FlagsLegB = CommandFlagsLegB(w[CommandFlags])
+	c.FlagsGroup = CommandFlagsGroup(w[CommandFlags])
+	c.FlagsReplace = CommandFlagsReplace(w[CommandFlags])
+	c.FlagsLast = CommandFlagsLast(w[CommandFlags])
+	c.FlagsKeep = CommandFlagsKeep(w[CommandFlags])
 	c.Cookie = w[CommandCookie]
 	c.Bar2Offset = w[CommandBar2Offset]
 	c.Value = w[CommandValue]
@@ -1236,6 +1386,7 @@ func (c *CommandEntry) Decode(w []uint32) {
 	c.KeyPortsPort = CommandKeyPortsPort(w[CommandKeyPorts])
 	c.KeyPortsDestination = CommandKeyPortsDestination(w[CommandKeyPorts])
 	c.KeyIndexIndex = CommandKeyIndexIndex(w[CommandKeyIndex])
+	c.Boundary = w[CommandBoundary]
 }
 
 // Encode writes the entry to w, which holds at least CommandWords words. What does not fit its field is cut off.
@@ -1255,7 +1406,11 @@ func (c *CommandEntry) Encode(w []uint32) {
 	w[CommandFlags] = c.FlagsServerSide&CommandFlagsServerSideMask |
 		c.FlagsToClient<<CommandFlagsToClientShift&CommandFlagsToClientMask |
 		c.FlagsToServer<<CommandFlagsToServerShift&CommandFlagsToServerMask |
-		c.FlagsLegB<<CommandFlagsLegBShift&CommandFlagsLegBMask
+		c.FlagsLegB<<CommandFlagsLegBShift&CommandFlagsLegBMask |
+		c.FlagsGroup<<CommandFlagsGroupShift&CommandFlagsGroupMask |
+		c.FlagsReplace<<CommandFlagsReplaceShift&CommandFlagsReplaceMask |
+		c.FlagsLast<<CommandFlagsLastShift&CommandFlagsLastMask |
+		c.FlagsKeep<<CommandFlagsKeepShift&CommandFlagsKeepMask
 	w[CommandCookie] = c.Cookie
 	w[CommandBar2Offset] = c.Bar2Offset
 	w[CommandValue] = c.Value
@@ -1267,5 +1422,6 @@ func (c *CommandEntry) Encode(w []uint32) {
 	w[CommandKeyPorts] = c.KeyPortsPort&CommandKeyPortsPortMask |
 		c.KeyPortsDestination<<CommandKeyPortsDestinationShift&CommandKeyPortsDestinationMask
 	w[CommandKeyIndex] = c.KeyIndexIndex & CommandKeyIndexIndexMask
-	clear(w[14:16])
+	w[CommandBoundary] = c.Boundary
+	clear(w[15:16])
 }

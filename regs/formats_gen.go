@@ -60,7 +60,7 @@ const (
 	PagePacketsServer      = 8  // Packets from the server, as wire segments. (packets)
 	PageBytesClient        = 9  // TCP payload from the client, low word. (bytes)
 	PageBytesServer        = 10 // TCP payload from the server, low word. (bytes)
-	PageHeldBoundary       = 11 // H, in client sequence space: below it bytes are ours to deliver.
+	PageHeldBoundary       = 11 // H, in client sequence space: what the client is acknowledged before the splice, a FIN included. After it, what lies below is ours to deliver.
 	PageClientAddress      = 12 // The client's address.
 	PageClientAddressCount = 4
 	PageAIndex             = 16 // Who is at the server end.
@@ -74,9 +74,9 @@ const (
 	PageASeqClient         = 24 // Highest end of sequence from the client, in the client's numbers.
 	PageAAckClient         = 25 // Highest acknowledgement from the client, in the client's numbers.
 	PageASeqServer         = 26 // Highest end of sequence from the server, in the client's numbers.
-	PageAAckServer         = 27 // Highest acknowledgement from the server, in the client's numbers.
+	PageAAckServer         = 27 // Highest acknowledgement from the server, in the client's numbers. Before the splice, and where the card answers, the right edge of the window that the client was promised.
 	PageAServerIsn         = 28 // a1: the server's initial sequence number.
-	PageAIsn               = 29 // Our initial sequence number toward the server.
+	PageAIsn               = 29 // Our initial sequence number toward the server: the client's, less the bytes that the host inserted.
 	PageARto               = 30 // Retransmission of what the card sent itself. (ticks)
 	PageAWindow            = 31 // Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes. (bytes)
 	PageBIndex             = 32 // Who is at the server end.
@@ -90,12 +90,12 @@ const (
 	PageBSeqClient         = 40 // Highest end of sequence from the client, in the client's numbers.
 	PageBAckClient         = 41 // Highest acknowledgement from the client, in the client's numbers.
 	PageBSeqServer         = 42 // Highest end of sequence from the server, in the client's numbers.
-	PageBAckServer         = 43 // Highest acknowledgement from the server, in the client's numbers.
+	PageBAckServer         = 43 // Highest acknowledgement from the server, in the client's numbers. Before the splice, and where the card answers, the right edge of the window that the client was promised.
 	PageBServerIsn         = 44 // a1: the server's initial sequence number.
-	PageBIsn               = 45 // Our initial sequence number toward the server.
+	PageBIsn               = 45 // Our initial sequence number toward the server: the client's, less the bytes that the host inserted.
 	PageBRto               = 46 // Retransmission of what the card sent itself. (ticks)
 	PageBWindow            = 47 // Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes. (bytes)
-	PageBoundaryClient     = 48 // Client sequence number from which leg set B is in force, client to server.
+	PageBoundaryClient     = 48 // Client sequence number from which leg set B is in force, client to server; with client_link.last_request the end of the only request.
 	PageBoundaryServer     = 49 // Sequence number in the client's view from which leg set B is in force, server to client.
 	PageFinClient          = 50 // Sequence number after the client's FIN.
 	PageFinServer          = 51 // Sequence number after the server's FIN, in the client's numbers.
@@ -557,6 +557,21 @@ func SetPageClientLinkCongestion(w, v uint32) uint32 {
 }
 
 const (
+	PageClientLinkLastRequestShift        = 30
+	PageClientLinkLastRequestMask  uint32 = 0x40000000
+)
+
+// PageClientLinkLastRequest is page.client_link.last_request of w: boundary_client is the end of the only request: the client's bytes behind it go nowhere.
+func PageClientLinkLastRequest(w uint32) uint32 {
+	return w & PageClientLinkLastRequestMask >> PageClientLinkLastRequestShift
+}
+
+// SetPageClientLinkLastRequest puts v into w; what does not fit is cut off.
+func SetPageClientLinkLastRequest(w, v uint32) uint32 {
+	return w&^PageClientLinkLastRequestMask | v<<PageClientLinkLastRequestShift&PageClientLinkLastRequestMask
+}
+
+const (
 	PageClientMacHiAddressShift        = 0
 	PageClientMacHiAddressMask  uint32 = 0xffff
 )
@@ -799,7 +814,7 @@ const (
 	PageARtoSentMask  uint32 = 0xffff0000
 )
 
-// PageARtoSent is page.a_rto.sent of w: Bytes of the head buffer sent so far; in SERVER_SYN, answers of the server that belong to an older connection.
+// PageARtoSent is page.a_rto.sent of w: Bytes of the head buffer sent so far; in WAIT_HEAD, handshake bytes of a ClientHello in the records searched so far; in SERVER_SYN, answers of the server that belong to an older connection.
 func PageARtoSent(w uint32) uint32 { return w & PageARtoSentMask >> PageARtoSentShift }
 
 // SetPageARtoSent puts v into w; what does not fit is cut off.
@@ -1048,7 +1063,7 @@ const (
 	PageBRtoSentMask  uint32 = 0xffff0000
 )
 
-// PageBRtoSent is page.b_rto.sent of w: Bytes of the head buffer sent so far; in SERVER_SYN, answers of the server that belong to an older connection.
+// PageBRtoSent is page.b_rto.sent of w: Bytes of the head buffer sent so far; in WAIT_HEAD, handshake bytes of a ClientHello in the records searched so far; in SERVER_SYN, answers of the server that belong to an older connection.
 func PageBRtoSent(w uint32) uint32 { return w & PageBRtoSentMask >> PageBRtoSentShift }
 
 // SetPageBRtoSent puts v into w; what does not fit is cut off.
@@ -1264,7 +1279,7 @@ const (
 	PageOptionsHeadScanMask  uint32 = 0x3fff0000
 )
 
-// PageOptionsHeadScan is page.options.head_scan of w: Bytes of the head already searched for its end.
+// PageOptionsHeadScan is page.options.head_scan of w: Bytes of the head already searched for its end; where the host gathers, bytes that it was given and the buffer keeps.
 func PageOptionsHeadScan(w uint32) uint32 {
 	return w & PageOptionsHeadScanMask >> PageOptionsHeadScanShift
 }
@@ -1494,39 +1509,67 @@ func SetCamWordIndexIndex(w, v uint32) uint32 {
 	return w&^CamWordIndexIndexMask | v&CamWordIndexIndexMask
 }
 
-// Format url_node. Node of a radix automaton. The children of a node are adjacent and sorted by the first byte of their labels. Labels are matched against the normalised host (lower case, no port) or path; a label longer than 12 bytes continues in a chain of nodes with one child.
+// Format url_node. State of an automaton, with the way that leads into it. The URL table holds these, and entries of the formats url_text, url_condition and url_net. A service's root is the state before a host; its way in is a whole host, in lower case and without port. The state behind a host is at once the one before a path, whose ways are segments: a label begins with the segment and may go on with the only ones that can follow, up to a slash or the path's end. The ways out of a state lie in a block of 2^log2 nodes (entries; pairs of them where wide) by the hash of the host or the segment: from (hash >> shift) mod 2^log2 on, around the end, up to a node that is not used, at most 16. The hash is over the bytes as little-endian words of 64 bits, the last filled up with zeros: h begins as the number of bytes xor 0x9e3779b97f4a7c15; for each word, h becomes the high xor the low half of (h xor word) × 0xd6e8feb86659fd93.
 const (
 	UrlNodeBytes = 32
 	UrlNodeWords = 8
 
 	UrlNodeControl    = 0 // Shape.
-	UrlNodeFirstChild = 1 // Node index of the first child.
-	UrlNodeExactRule  = 2 // Rule index.
-	UrlNodePrefixRule = 3 // Rule index.
-	UrlNodePathRoot   = 4 // Host automaton: root of the path automaton of this host. Root node of a service: path automaton of every other host.
-	UrlNodeLabel      = 5 // Bytes of the label, byte 0 in the lowest bits.
+	UrlNodeChildren   = 1 // Block of the ways out.
+	UrlNodeTake       = 2 // Rules that take a request whose path ends here, in the order of precedence.
+	UrlNodeOtherwise  = 3 // Another node.
+	UrlNodeNext       = 4 // Before a path: the state before the path that is tried next, that of the longest wildcard that takes the host too, at last of every host. In a node that otherwise suffix leads to: bit i − 1 is set where there are labels of i bytes, or, before a host, of i labels of a name; the longest that fits counts.
+	UrlNodeLabel      = 5 // Bytes of the label, byte 0 in the lowest bits; behind its end zeros.
 	UrlNodeLabelCount = 3
 )
 
 const (
-	UrlNodeControlLabelBytesShift        = 0
-	UrlNodeControlLabelBytesMask  uint32 = 0xf
+	UrlNodeControlUsedShift        = 0
+	UrlNodeControlUsedMask  uint32 = 0x1
 )
 
-// UrlNodeControlLabelBytes is url_node.control.label_bytes of w: Length of the label, at most 12.
-func UrlNodeControlLabelBytes(w uint32) uint32 { return w & UrlNodeControlLabelBytesMask }
+// UrlNodeControlUsed is url_node.control.used of w: The node is one.
+func UrlNodeControlUsed(w uint32) uint32 { return w & UrlNodeControlUsedMask }
 
-// SetUrlNodeControlLabelBytes puts v into w; what does not fit is cut off.
-func SetUrlNodeControlLabelBytes(w, v uint32) uint32 {
-	return w&^UrlNodeControlLabelBytesMask | v&UrlNodeControlLabelBytesMask
+// SetUrlNodeControlUsed puts v into w; what does not fit is cut off.
+func SetUrlNodeControlUsed(w, v uint32) uint32 {
+	return w&^UrlNodeControlUsedMask | v&UrlNodeControlUsedMask
 }
 
 const (
-	UrlNodeControlChildrenShift        = 4
-	UrlNodeControlChildrenMask  uint32 = 0x1ff0
+	UrlNodeControlFarShift        = 1
+	UrlNodeControlFarMask  uint32 = 0x2
 )
 
-// UrlNodeControlChildren is url_node.control.children of w: Number of children.
+// UrlNodeControlFar is url_node.control.far of w: The label lies in url_text entries, from the one on whose index is in its first word.
+func UrlNodeControlFar(w uint32) uint32 { return w & UrlNodeControlFarMask >> UrlNodeControlFarShift }
+
+// SetUrlNodeControlFar puts v into w; what does not fit is cut off.
+func SetUrlNodeControlFar(w, v uint32) uint32 {
+	return w&^UrlNodeControlFarMask | v<<UrlNodeControlFarShift&UrlNodeControlFarMask
+}
+
+const (
+	UrlNodeControlAliasShift        = 2
+	UrlNodeControlAliasMask  uint32 = 0x4
+)
+
+// UrlNodeControlAlias is url_node.control.alias of w: The label leads to the state of the node otherwise.node.
+func UrlNodeControlAlias(w uint32) uint32 {
+	return w & UrlNodeControlAliasMask >> UrlNodeControlAliasShift
+}
+
+// SetUrlNodeControlAlias puts v into w; what does not fit is cut off.
+func SetUrlNodeControlAlias(w, v uint32) uint32 {
+	return w&^UrlNodeControlAliasMask | v<<UrlNodeControlAliasShift&UrlNodeControlAliasMask
+}
+
+const (
+	UrlNodeControlChildrenShift        = 3
+	UrlNodeControlChildrenMask  uint32 = 0x8
+)
+
+// UrlNodeControlChildren is url_node.control.children of w: There is a block of ways out.
 func UrlNodeControlChildren(w uint32) uint32 {
 	return w & UrlNodeControlChildrenMask >> UrlNodeControlChildrenShift
 }
@@ -1537,48 +1580,394 @@ func SetUrlNodeControlChildren(w, v uint32) uint32 {
 }
 
 const (
-	UrlNodeControlExactShift        = 16
-	UrlNodeControlExactMask  uint32 = 0x10000
+	UrlNodeControlFinalShift        = 4
+	UrlNodeControlFinalMask  uint32 = 0x10
 )
 
-// UrlNodeControlExact is url_node.control.exact of w: exact_rule is valid: taken where the input ends here.
-func UrlNodeControlExact(w uint32) uint32 {
-	return w & UrlNodeControlExactMask >> UrlNodeControlExactShift
+// UrlNodeControlFinal is url_node.control.final of w: What follows of the path does not matter.
+func UrlNodeControlFinal(w uint32) uint32 {
+	return w & UrlNodeControlFinalMask >> UrlNodeControlFinalShift
 }
 
-// SetUrlNodeControlExact puts v into w; what does not fit is cut off.
-func SetUrlNodeControlExact(w, v uint32) uint32 {
-	return w&^UrlNodeControlExactMask | v<<UrlNodeControlExactShift&UrlNodeControlExactMask
+// SetUrlNodeControlFinal puts v into w; what does not fit is cut off.
+func SetUrlNodeControlFinal(w, v uint32) uint32 {
+	return w&^UrlNodeControlFinalMask | v<<UrlNodeControlFinalShift&UrlNodeControlFinalMask
 }
 
 const (
-	UrlNodeControlPrefixShift        = 17
-	UrlNodeControlPrefixMask  uint32 = 0x20000
+	UrlNodeControlOtherwiseShift         = 5
+	UrlNodeControlOtherwiseMask   uint32 = 0x60
+	UrlNodeControlOtherwiseNone          = 0
+	UrlNodeControlOtherwiseState         = 1
+	UrlNodeControlOtherwiseAgain         = 2
+	UrlNodeControlOtherwiseSuffix        = 3
 )
 
-// UrlNodeControlPrefix is url_node.control.prefix of w: prefix_rule is valid: taken where the input ends here or goes on with a slash, or the label ends with a slash.
-func UrlNodeControlPrefix(w uint32) uint32 {
-	return w & UrlNodeControlPrefixMask >> UrlNodeControlPrefixShift
+// UrlNodeControlOtherwise is url_node.control.otherwise of w: Where a segment leads that fits no label. state: to otherwise.node. again: to where it leads from there. suffix: otherwise.node tells by its end.
+func UrlNodeControlOtherwise(w uint32) uint32 {
+	return w & UrlNodeControlOtherwiseMask >> UrlNodeControlOtherwiseShift
 }
 
-// SetUrlNodeControlPrefix puts v into w; what does not fit is cut off.
-func SetUrlNodeControlPrefix(w, v uint32) uint32 {
-	return w&^UrlNodeControlPrefixMask | v<<UrlNodeControlPrefixShift&UrlNodeControlPrefixMask
+// SetUrlNodeControlOtherwise puts v into w; what does not fit is cut off.
+func SetUrlNodeControlOtherwise(w, v uint32) uint32 {
+	return w&^UrlNodeControlOtherwiseMask | v<<UrlNodeControlOtherwiseShift&UrlNodeControlOtherwiseMask
 }
 
 const (
-	UrlNodeControlPathShift        = 18
-	UrlNodeControlPathMask  uint32 = 0x40000
+	UrlNodeControlVacantShift        = 7
+	UrlNodeControlVacantMask  uint32 = 0x80
 )
 
-// UrlNodeControlPath is url_node.control.path of w: Host automaton: path_root is valid where the host ends here.
-func UrlNodeControlPath(w uint32) uint32 {
-	return w & UrlNodeControlPathMask >> UrlNodeControlPathShift
+// UrlNodeControlVacant is url_node.control.vacant of w: A node of a block that no way needs; it is not used.
+func UrlNodeControlVacant(w uint32) uint32 {
+	return w & UrlNodeControlVacantMask >> UrlNodeControlVacantShift
 }
 
-// SetUrlNodeControlPath puts v into w; what does not fit is cut off.
-func SetUrlNodeControlPath(w, v uint32) uint32 {
-	return w&^UrlNodeControlPathMask | v<<UrlNodeControlPathShift&UrlNodeControlPathMask
+// SetUrlNodeControlVacant puts v into w; what does not fit is cut off.
+func SetUrlNodeControlVacant(w, v uint32) uint32 {
+	return w&^UrlNodeControlVacantMask | v<<UrlNodeControlVacantShift&UrlNodeControlVacantMask
+}
+
+const (
+	UrlNodeControlLabelBytesShift        = 16
+	UrlNodeControlLabelBytesMask  uint32 = 0x1fff0000
+)
+
+// UrlNodeControlLabelBytes is url_node.control.label_bytes of w: Length of the label. It begins in this node, and goes on in the second entry where nodes are wide.
+func UrlNodeControlLabelBytes(w uint32) uint32 {
+	return w & UrlNodeControlLabelBytesMask >> UrlNodeControlLabelBytesShift
+}
+
+// SetUrlNodeControlLabelBytes puts v into w; what does not fit is cut off.
+func SetUrlNodeControlLabelBytes(w, v uint32) uint32 {
+	return w&^UrlNodeControlLabelBytesMask | v<<UrlNodeControlLabelBytesShift&UrlNodeControlLabelBytesMask
+}
+
+const (
+	UrlNodeChildrenFirstShift        = 0
+	UrlNodeChildrenFirstMask  uint32 = 0xfffff
+)
+
+// UrlNodeChildrenFirst is url_node.children.first of w: Index of its first entry; even where wide.
+func UrlNodeChildrenFirst(w uint32) uint32 { return w & UrlNodeChildrenFirstMask }
+
+// SetUrlNodeChildrenFirst puts v into w; what does not fit is cut off.
+func SetUrlNodeChildrenFirst(w, v uint32) uint32 {
+	return w&^UrlNodeChildrenFirstMask | v&UrlNodeChildrenFirstMask
+}
+
+const (
+	UrlNodeChildrenLog2Shift        = 20
+	UrlNodeChildrenLog2Mask  uint32 = 0x1f00000
+)
+
+// UrlNodeChildrenLog2 is url_node.children.log2 of w: Logarithm of the number of nodes.
+func UrlNodeChildrenLog2(w uint32) uint32 {
+	return w & UrlNodeChildrenLog2Mask >> UrlNodeChildrenLog2Shift
+}
+
+// SetUrlNodeChildrenLog2 puts v into w; what does not fit is cut off.
+func SetUrlNodeChildrenLog2(w, v uint32) uint32 {
+	return w&^UrlNodeChildrenLog2Mask | v<<UrlNodeChildrenLog2Shift&UrlNodeChildrenLog2Mask
+}
+
+const (
+	UrlNodeChildrenShiftShift        = 25
+	UrlNodeChildrenShiftMask  uint32 = 0x7e000000
+)
+
+// UrlNodeChildrenShift is url_node.children.shift of w: Bits of the hash that are passed over.
+func UrlNodeChildrenShift(w uint32) uint32 {
+	return w & UrlNodeChildrenShiftMask >> UrlNodeChildrenShiftShift
+}
+
+// SetUrlNodeChildrenShift puts v into w; what does not fit is cut off.
+func SetUrlNodeChildrenShift(w, v uint32) uint32 {
+	return w&^UrlNodeChildrenShiftMask | v<<UrlNodeChildrenShiftShift&UrlNodeChildrenShiftMask
+}
+
+const (
+	UrlNodeChildrenWideShift        = 31
+	UrlNodeChildrenWideMask  uint32 = 0x80000000
+)
+
+// UrlNodeChildrenWide is url_node.children.wide of w: Nodes take two entries.
+func UrlNodeChildrenWide(w uint32) uint32 {
+	return w & UrlNodeChildrenWideMask >> UrlNodeChildrenWideShift
+}
+
+// SetUrlNodeChildrenWide puts v into w; what does not fit is cut off.
+func SetUrlNodeChildrenWide(w, v uint32) uint32 {
+	return w&^UrlNodeChildrenWideMask | v<<UrlNodeChildrenWideShift&UrlNodeChildrenWideMask
+}
+
+const (
+	UrlNodeTakeIndexShift        = 0
+	UrlNodeTakeIndexMask  uint32 = 0x3fffff
+)
+
+// UrlNodeTakeIndex is url_node.take.index of w: Index of the rule; with several, of the first word of a list in the URL table.
+func UrlNodeTakeIndex(w uint32) uint32 { return w & UrlNodeTakeIndexMask }
+
+// SetUrlNodeTakeIndex puts v into w; what does not fit is cut off.
+func SetUrlNodeTakeIndex(w, v uint32) uint32 { return w&^UrlNodeTakeIndexMask | v&UrlNodeTakeIndexMask }
+
+const (
+	UrlNodeTakeCountShift        = 22
+	UrlNodeTakeCountMask  uint32 = 0x7c00000
+)
+
+// UrlNodeTakeCount is url_node.take.count of w: Number of rules, at most 16.
+func UrlNodeTakeCount(w uint32) uint32 { return w & UrlNodeTakeCountMask >> UrlNodeTakeCountShift }
+
+// SetUrlNodeTakeCount puts v into w; what does not fit is cut off.
+func SetUrlNodeTakeCount(w, v uint32) uint32 {
+	return w&^UrlNodeTakeCountMask | v<<UrlNodeTakeCountShift&UrlNodeTakeCountMask
+}
+
+const (
+	UrlNodeTakeSureShift        = 30
+	UrlNodeTakeSureMask  uint32 = 0x40000000
+)
+
+// UrlNodeTakeSure is url_node.take.sure of w: The rule asks for nothing more; its entry is not looked at.
+func UrlNodeTakeSure(w uint32) uint32 { return w & UrlNodeTakeSureMask >> UrlNodeTakeSureShift }
+
+// SetUrlNodeTakeSure puts v into w; what does not fit is cut off.
+func SetUrlNodeTakeSure(w, v uint32) uint32 {
+	return w&^UrlNodeTakeSureMask | v<<UrlNodeTakeSureShift&UrlNodeTakeSureMask
+}
+
+const (
+	UrlNodeTakeHostShift        = 31
+	UrlNodeTakeHostMask  uint32 = 0x80000000
+)
+
+// UrlNodeTakeHost is url_node.take.host of w: The host decides. In a list this and sure are in each word, and the index below them.
+func UrlNodeTakeHost(w uint32) uint32 { return w & UrlNodeTakeHostMask >> UrlNodeTakeHostShift }
+
+// SetUrlNodeTakeHost puts v into w; what does not fit is cut off.
+func SetUrlNodeTakeHost(w, v uint32) uint32 {
+	return w&^UrlNodeTakeHostMask | v<<UrlNodeTakeHostShift&UrlNodeTakeHostMask
+}
+
+const (
+	UrlNodeOtherwiseNodeShift        = 0
+	UrlNodeOtherwiseNodeMask  uint32 = 0xfffff
+)
+
+// UrlNodeOtherwiseNode is url_node.otherwise.node of w: Index.
+func UrlNodeOtherwiseNode(w uint32) uint32 { return w & UrlNodeOtherwiseNodeMask }
+
+// SetUrlNodeOtherwiseNode puts v into w; what does not fit is cut off.
+func SetUrlNodeOtherwiseNode(w, v uint32) uint32 {
+	return w&^UrlNodeOtherwiseNodeMask | v&UrlNodeOtherwiseNodeMask
+}
+
+const (
+	UrlNodeNextNodeShift        = 0
+	UrlNodeNextNodeMask  uint32 = 0xfffff
+)
+
+// UrlNodeNextNode is url_node.next.node of w: Index.
+func UrlNodeNextNode(w uint32) uint32 { return w & UrlNodeNextNodeMask }
+
+// SetUrlNodeNextNode puts v into w; what does not fit is cut off.
+func SetUrlNodeNextNode(w, v uint32) uint32 { return w&^UrlNodeNextNodeMask | v&UrlNodeNextNodeMask }
+
+const (
+	UrlNodeNextValidShift        = 31
+	UrlNodeNextValidMask  uint32 = 0x80000000
+)
+
+// UrlNodeNextValid is url_node.next.valid of w: There is one.
+func UrlNodeNextValid(w uint32) uint32 { return w & UrlNodeNextValidMask >> UrlNodeNextValidShift }
+
+// SetUrlNodeNextValid puts v into w; what does not fit is cut off.
+func SetUrlNodeNextValid(w, v uint32) uint32 {
+	return w&^UrlNodeNextValidMask | v<<UrlNodeNextValidShift&UrlNodeNextValidMask
+}
+
+// Format url_text. Bytes of a label or of a condition, which may go on in the entries behind; or a list of rules.
+const (
+	UrlTextBytes = 32
+	UrlTextWords = 8
+
+	UrlTextData      = 0 // Byte 0 in the lowest bits; behind the end zeros. In a list: words laid out as url_node.take, whose count means nothing.
+	UrlTextDataCount = 8
+)
+
+// Format url_condition. A test of a request, in the URL table. A rule's conditions are adjacent.
+const (
+	UrlConditionBytes = 32
+	UrlConditionWords = 8
+
+	UrlConditionControl   = 0 // Shape.
+	UrlConditionLength    = 1 // Lengths. (bytes)
+	UrlConditionAt        = 2 // Where the rest is.
+	UrlConditionText      = 3 // Name and value behind each other, byte 0 in the lowest bits.
+	UrlConditionTextCount = 5
+)
+
+const (
+	UrlConditionControlValidShift        = 0
+	UrlConditionControlValidMask  uint32 = 0x1
+)
+
+// UrlConditionControlValid is url_condition.control.valid of w: The entry is a condition; any other is not fulfilled.
+func UrlConditionControlValid(w uint32) uint32 { return w & UrlConditionControlValidMask }
+
+// SetUrlConditionControlValid puts v into w; what does not fit is cut off.
+func SetUrlConditionControlValid(w, v uint32) uint32 {
+	return w&^UrlConditionControlValidMask | v&UrlConditionControlValidMask
+}
+
+const (
+	UrlConditionControlSubjectShift         = 1
+	UrlConditionControlSubjectMask   uint32 = 0xe
+	UrlConditionControlSubjectMethod        = 0
+	UrlConditionControlSubjectHeader        = 1
+	UrlConditionControlSubjectQuery         = 2
+	UrlConditionControlSubjectCookie        = 3
+	UrlConditionControlSubjectSource        = 4
+	UrlConditionControlSubjectAlpn          = 5
+)
+
+// UrlConditionControlSubject is url_condition.control.subject of w: What is looked at: the method; a field, whose name is compared without regard to case; a parameter of the query or a cookie, whose name and value are compared percent-decoded and as they are; the client's address; a protocol that a ClientHello offers.
+func UrlConditionControlSubject(w uint32) uint32 {
+	return w & UrlConditionControlSubjectMask >> UrlConditionControlSubjectShift
+}
+
+// SetUrlConditionControlSubject puts v into w; what does not fit is cut off.
+func SetUrlConditionControlSubject(w, v uint32) uint32 {
+	return w&^UrlConditionControlSubjectMask | v<<UrlConditionControlSubjectShift&UrlConditionControlSubjectMask
+}
+
+const (
+	UrlConditionControlTestShift          = 4
+	UrlConditionControlTestMask    uint32 = 0x30
+	UrlConditionControlTestEqual          = 0
+	UrlConditionControlTestPrefix         = 1
+	UrlConditionControlTestPresent        = 2
+)
+
+// UrlConditionControlTest is url_condition.control.test of w: How the value is compared. Of several with the name one has to pass. A method has to be among those that the value lists with commas.
+func UrlConditionControlTest(w uint32) uint32 {
+	return w & UrlConditionControlTestMask >> UrlConditionControlTestShift
+}
+
+// SetUrlConditionControlTest puts v into w; what does not fit is cut off.
+func SetUrlConditionControlTest(w, v uint32) uint32 {
+	return w&^UrlConditionControlTestMask | v<<UrlConditionControlTestShift&UrlConditionControlTestMask
+}
+
+const (
+	UrlConditionControlFarShift        = 6
+	UrlConditionControlFarMask  uint32 = 0x40
+)
+
+// UrlConditionControlFar is url_condition.control.far of w: The text lies in url_text entries.
+func UrlConditionControlFar(w uint32) uint32 {
+	return w & UrlConditionControlFarMask >> UrlConditionControlFarShift
+}
+
+// SetUrlConditionControlFar puts v into w; what does not fit is cut off.
+func SetUrlConditionControlFar(w, v uint32) uint32 {
+	return w&^UrlConditionControlFarMask | v<<UrlConditionControlFarShift&UrlConditionControlFarMask
+}
+
+const (
+	UrlConditionLengthNameShift        = 0
+	UrlConditionLengthNameMask  uint32 = 0xffff
+)
+
+// UrlConditionLengthName is url_condition.length.name of w: Of the name. Source: number of url_net entries, at most 32.
+func UrlConditionLengthName(w uint32) uint32 { return w & UrlConditionLengthNameMask }
+
+// SetUrlConditionLengthName puts v into w; what does not fit is cut off.
+func SetUrlConditionLengthName(w, v uint32) uint32 {
+	return w&^UrlConditionLengthNameMask | v&UrlConditionLengthNameMask
+}
+
+const (
+	UrlConditionLengthValueShift        = 16
+	UrlConditionLengthValueMask  uint32 = 0xffff0000
+)
+
+// UrlConditionLengthValue is url_condition.length.value of w: Of the value.
+func UrlConditionLengthValue(w uint32) uint32 {
+	return w & UrlConditionLengthValueMask >> UrlConditionLengthValueShift
+}
+
+// SetUrlConditionLengthValue puts v into w; what does not fit is cut off.
+func SetUrlConditionLengthValue(w, v uint32) uint32 {
+	return w&^UrlConditionLengthValueMask | v<<UrlConditionLengthValueShift&UrlConditionLengthValueMask
+}
+
+const (
+	UrlConditionAtNodeShift        = 0
+	UrlConditionAtNodeMask  uint32 = 0xfffff
+)
+
+// UrlConditionAtNode is url_condition.at.node of w: Index of the first url_text or url_net entry.
+func UrlConditionAtNode(w uint32) uint32 { return w & UrlConditionAtNodeMask }
+
+// SetUrlConditionAtNode puts v into w; what does not fit is cut off.
+func SetUrlConditionAtNode(w, v uint32) uint32 {
+	return w&^UrlConditionAtNodeMask | v&UrlConditionAtNodeMask
+}
+
+// Format url_net. A network that clients may be of, in the URL table.
+const (
+	UrlNetBytes = 32
+	UrlNetWords = 8
+
+	UrlNetControl      = 0 // Shape.
+	UrlNetAddress      = 1 // Address, as pages hold it.
+	UrlNetAddressCount = 4
+)
+
+const (
+	UrlNetControlValidShift        = 0
+	UrlNetControlValidMask  uint32 = 0x1
+)
+
+// UrlNetControlValid is url_net.control.valid of w: The entry is in force.
+func UrlNetControlValid(w uint32) uint32 { return w & UrlNetControlValidMask }
+
+// SetUrlNetControlValid puts v into w; what does not fit is cut off.
+func SetUrlNetControlValid(w, v uint32) uint32 {
+	return w&^UrlNetControlValidMask | v&UrlNetControlValidMask
+}
+
+const (
+	UrlNetControlKindShift        = 1
+	UrlNetControlKindMask  uint32 = 0xe
+	UrlNetControlKindNone         = 0
+	UrlNetControlKindIpv4         = 1
+	UrlNetControlKindIpv6         = 2
+	UrlNetControlKindLocal        = 3
+)
+
+// UrlNetControlKind is url_net.control.kind of w: Kind of key or address.
+func UrlNetControlKind(w uint32) uint32 { return w & UrlNetControlKindMask >> UrlNetControlKindShift }
+
+// SetUrlNetControlKind puts v into w; what does not fit is cut off.
+func SetUrlNetControlKind(w, v uint32) uint32 {
+	return w&^UrlNetControlKindMask | v<<UrlNetControlKindShift&UrlNetControlKindMask
+}
+
+const (
+	UrlNetControlBitsShift        = 8
+	UrlNetControlBitsMask  uint32 = 0xff00
+)
+
+// UrlNetControlBits is url_net.control.bits of w: Length of the prefix.
+func UrlNetControlBits(w uint32) uint32 { return w & UrlNetControlBitsMask >> UrlNetControlBitsShift }
+
+// SetUrlNetControlBits puts v into w; what does not fit is cut off.
+func SetUrlNetControlBits(w, v uint32) uint32 {
+	return w&^UrlNetControlBitsMask | v<<UrlNetControlBitsShift&UrlNetControlBitsMask
 }
 
 // Format rule. Where a match leads.
@@ -1586,9 +1975,10 @@ const (
 	RuleBytes = 16
 	RuleWords = 4
 
-	RuleControl = 0 // Shape.
-	RuleService = 1 // Owner.
-	RuleOrder   = 2 // Place in the order of precedence, for display.
+	RuleControl    = 0 // Shape.
+	RuleService    = 1 // Owner.
+	RuleOrder      = 2 // Place in the order of precedence, for display.
+	RuleConditions = 3 // What the request has to fulfil beside host and path.
 )
 
 const (
@@ -1601,6 +1991,32 @@ func RuleControlValid(w uint32) uint32 { return w & RuleControlValidMask }
 
 // SetRuleControlValid puts v into w; what does not fit is cut off.
 func SetRuleControlValid(w, v uint32) uint32 { return w&^RuleControlValidMask | v&RuleControlValidMask }
+
+const (
+	RuleControlHostShift        = 1
+	RuleControlHostMask  uint32 = 0x2
+)
+
+// RuleControlHost is rule.control.host of w: Only the host can test whether the rule takes a request that it may take.
+func RuleControlHost(w uint32) uint32 { return w & RuleControlHostMask >> RuleControlHostShift }
+
+// SetRuleControlHost puts v into w; what does not fit is cut off.
+func SetRuleControlHost(w, v uint32) uint32 {
+	return w&^RuleControlHostMask | v<<RuleControlHostShift&RuleControlHostMask
+}
+
+const (
+	RuleControlAnswerShift        = 2
+	RuleControlAnswerMask  uint32 = 0x4
+)
+
+// RuleControlAnswer is rule.control.answer of w: The host answers; group means nothing.
+func RuleControlAnswer(w uint32) uint32 { return w & RuleControlAnswerMask >> RuleControlAnswerShift }
+
+// SetRuleControlAnswer puts v into w; what does not fit is cut off.
+func SetRuleControlAnswer(w, v uint32) uint32 {
+	return w&^RuleControlAnswerMask | v<<RuleControlAnswerShift&RuleControlAnswerMask
+}
 
 const (
 	RuleControlGroupShift        = 16
@@ -1626,6 +2042,34 @@ func RuleServiceService(w uint32) uint32 { return w & RuleServiceServiceMask }
 // SetRuleServiceService puts v into w; what does not fit is cut off.
 func SetRuleServiceService(w, v uint32) uint32 {
 	return w&^RuleServiceServiceMask | v&RuleServiceServiceMask
+}
+
+const (
+	RuleConditionsFirstShift        = 0
+	RuleConditionsFirstMask  uint32 = 0xfffff
+)
+
+// RuleConditionsFirst is rule.conditions.first of w: Index of the first url_condition entry in the URL table.
+func RuleConditionsFirst(w uint32) uint32 { return w & RuleConditionsFirstMask }
+
+// SetRuleConditionsFirst puts v into w; what does not fit is cut off.
+func SetRuleConditionsFirst(w, v uint32) uint32 {
+	return w&^RuleConditionsFirstMask | v&RuleConditionsFirstMask
+}
+
+const (
+	RuleConditionsCountShift        = 20
+	RuleConditionsCountMask  uint32 = 0xf00000
+)
+
+// RuleConditionsCount is rule.conditions.count of w: Number of conditions, at most 8.
+func RuleConditionsCount(w uint32) uint32 {
+	return w & RuleConditionsCountMask >> RuleConditionsCountShift
+}
+
+// SetRuleConditionsCount puts v into w; what does not fit is cut off.
+func SetRuleConditionsCount(w, v uint32) uint32 {
+	return w&^RuleConditionsCountMask | v<<RuleConditionsCountShift&RuleConditionsCountMask
 }
 
 // Format rule_counter. Hits of a rule.
@@ -1759,6 +2203,8 @@ const (
 	ServicePromise    = 4 // Other options promised to clients that offer them.
 	ServiceIdle       = 5 // Idle time-out; zero: the timer's register. (ticks)
 	ServiceWaitHead   = 6 // Time-out of WAIT_HEAD; zero: the timer's register. (ticks)
+	ServiceFallback   = 7 // A client that sends nothing for so long after its handshake goes to the default group; zero: never. (ticks)
+	ServiceH2c        = 8 // Where HTTP/2 without TLS goes, known by its preface.
 )
 
 const (
@@ -1877,6 +2323,51 @@ func SetServiceControlIdleSilent(w, v uint32) uint32 {
 }
 
 const (
+	ServiceControlRewriteShift        = 13
+	ServiceControlRewriteMask  uint32 = 0x2000
+)
+
+// ServiceControlRewrite is service.control.rewrite of w: The host alters what the server is sent first: it connects.
+func ServiceControlRewrite(w uint32) uint32 {
+	return w & ServiceControlRewriteMask >> ServiceControlRewriteShift
+}
+
+// SetServiceControlRewrite puts v into w; what does not fit is cut off.
+func SetServiceControlRewrite(w, v uint32) uint32 {
+	return w&^ServiceControlRewriteMask | v<<ServiceControlRewriteShift&ServiceControlRewriteMask
+}
+
+const (
+	ServiceControlServerFirstShift        = 14
+	ServiceControlServerFirstMask  uint32 = 0x4000
+)
+
+// ServiceControlServerFirst is service.control.server_first of w: The default group's server is connected when the client's handshake ends.
+func ServiceControlServerFirst(w uint32) uint32 {
+	return w & ServiceControlServerFirstMask >> ServiceControlServerFirstShift
+}
+
+// SetServiceControlServerFirst puts v into w; what does not fit is cut off.
+func SetServiceControlServerFirst(w, v uint32) uint32 {
+	return w&^ServiceControlServerFirstMask | v<<ServiceControlServerFirstShift&ServiceControlServerFirstMask
+}
+
+const (
+	ServiceControlHasH2cShift        = 15
+	ServiceControlHasH2cMask  uint32 = 0x8000
+)
+
+// ServiceControlHasH2c is service.control.has_h2c of w: h2c.group is valid.
+func ServiceControlHasH2c(w uint32) uint32 {
+	return w & ServiceControlHasH2cMask >> ServiceControlHasH2cShift
+}
+
+// SetServiceControlHasH2c puts v into w; what does not fit is cut off.
+func SetServiceControlHasH2c(w, v uint32) uint32 {
+	return w&^ServiceControlHasH2cMask | v<<ServiceControlHasH2cShift&ServiceControlHasH2cMask
+}
+
+const (
 	ServiceDefaultGroupShift        = 0
 	ServiceDefaultGroupMask  uint32 = 0xffff
 )
@@ -1987,6 +2478,17 @@ func ServicePromiseEcn(w uint32) uint32 { return w & ServicePromiseEcnMask >> Se
 func SetServicePromiseEcn(w, v uint32) uint32 {
 	return w&^ServicePromiseEcnMask | v<<ServicePromiseEcnShift&ServicePromiseEcnMask
 }
+
+const (
+	ServiceH2cGroupShift        = 0
+	ServiceH2cGroupMask  uint32 = 0xffff
+)
+
+// ServiceH2cGroup is service.h2c.group of w: Group index.
+func ServiceH2cGroup(w uint32) uint32 { return w & ServiceH2cGroupMask }
+
+// SetServiceH2cGroup puts v into w; what does not fit is cut off.
+func SetServiceH2cGroup(w, v uint32) uint32 { return w&^ServiceH2cGroupMask | v&ServiceH2cGroupMask }
 
 // Format group. A set of servers.
 const (
@@ -2687,6 +3189,16 @@ const (
 	ExceptionReasonReasonServerFailed        = 15
 	ExceptionReasonReasonKeyExists           = 16
 	ExceptionReasonReasonTooBig              = 17
+	ExceptionReasonReasonRewrite             = 18
+	ExceptionReasonReasonRuleHost            = 19
+	ExceptionReasonReasonAnswer              = 20
+	ExceptionReasonReasonHeadMore            = 21
+	ExceptionReasonReasonHeldMore            = 22
+	ExceptionReasonReasonHeadTimeout         = 23
+	ExceptionReasonReasonNotHttp             = 24
+	ExceptionReasonReasonNotTls              = 25
+	ExceptionReasonReasonH2c                 = 26
+	ExceptionReasonReasonBadHello            = 27
 )
 
 // ExceptionReasonReason is exception.reason.reason of w: Reason.
@@ -2798,7 +3310,7 @@ const (
 	EventBytesClient   = 12 // Payload from the client, low word. (bytes)
 	EventBytesServer   = 13 // Payload from the server, low word. (bytes)
 	EventBytesHigh     = 14 // Bits 32–47 of both. (bytes)
-	EventDelta         = 15 // a = a0 − a1. In a profile event, raised where a SYN-ACK differs from what server.profile says: what it keeps, laid out as that word.
+	EventDelta         = 15 // a = a0 − a1. An opened event has the VIP index here, the client's address in words 10 to 13, and its port and the VIP's in word 14. In a profile event, raised where a SYN-ACK differs from what server.profile says: what it keeps, laid out as that word.
 )
 
 const (
@@ -2815,13 +3327,15 @@ func SetEventControlPhase(w, v uint32) uint32 {
 }
 
 const (
-	EventControlTypeShift          = 1
-	EventControlTypeMask    uint32 = 0xfe
-	EventControlTypeNone           = 0
-	EventControlTypeOpened         = 1
-	EventControlTypeSpliced        = 2
-	EventControlTypeClosed         = 3
-	EventControlTypeProfile        = 4
+	EventControlTypeShift              = 1
+	EventControlTypeMask        uint32 = 0xfe
+	EventControlTypeNone               = 0
+	EventControlTypeOpened             = 1
+	EventControlTypeSpliced            = 2
+	EventControlTypeClosed             = 3
+	EventControlTypeProfile            = 4
+	EventControlTypeEstablished        = 5
+	EventControlTypeFirstByte          = 6
 )
 
 // EventControlType is event.control.type of w: Kind of event.
@@ -2995,7 +3509,7 @@ const (
 	CompletionTick        = 6 // When it was written. (ticks)
 	CompletionVerb        = 7 // Verb of the command.
 	CompletionCookie      = 8 // The command's cookie.
-	CompletionResult      = 9 // By verb: lookup gives control and handle words of the entry; snapshot gives timer.now, low word first. allocate answers in the handle word.
+	CompletionResult      = 9 // By verb: lookup gives control and handle words of the entry; snapshot gives timer.now, low word first. allocate answers in the handle word; connect gives the server index; take gives H, and the number of bytes in the length word.
 	CompletionResultCount = 7
 )
 
@@ -3231,11 +3745,12 @@ const (
 	CommandTick       = 6  // When it was written. (ticks)
 	CommandFlags      = 7  // Modifiers.
 	CommandCookie     = 8  // Returned in the completion.
-	CommandBar2Offset = 9  // Bulk verbs: start in BAR2. snapshot: start in BAR0. (bytes)
-	CommandValue      = 10 // fill: the word.
+	CommandBar2Offset = 9  // Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. (bytes)
+	CommandValue      = 10 // fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement).
 	CommandKeyControl = 11 // CAM verbs: control word of the key.
 	CommandKeyPorts   = 12 // CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's.
-	CommandKeyIndex   = 13 // CAM verbs: VIP or server index. connect: server index.
+	CommandKeyIndex   = 13 // CAM verbs: VIP or server index. connect: server or group index.
+	CommandBoundary   = 14 // connect with last: client sequence number behind the only request.
 )
 
 const (
@@ -3269,6 +3784,8 @@ const (
 	CommandControlTypeSnapshot          = 12
 	CommandControlTypeConnect           = 13
 	CommandControlTypeReply             = 14
+	CommandControlTypeTake              = 15
+	CommandControlTypeFeed              = 16
 )
 
 // CommandControlType is command.control.type of w: Verb.
@@ -3401,6 +3918,60 @@ func CommandFlagsLegB(w uint32) uint32 { return w & CommandFlagsLegBMask >> Comm
 // SetCommandFlagsLegB puts v into w; what does not fit is cut off.
 func SetCommandFlagsLegB(w, v uint32) uint32 {
 	return w&^CommandFlagsLegBMask | v<<CommandFlagsLegBShift&CommandFlagsLegBMask
+}
+
+const (
+	CommandFlagsGroupShift        = 4
+	CommandFlagsGroupMask  uint32 = 0x10
+)
+
+// CommandFlagsGroup is command.flags.group of w: connect: key_index is a group, and the card picks one of its servers.
+func CommandFlagsGroup(w uint32) uint32 { return w & CommandFlagsGroupMask >> CommandFlagsGroupShift }
+
+// SetCommandFlagsGroup puts v into w; what does not fit is cut off.
+func SetCommandFlagsGroup(w, v uint32) uint32 {
+	return w&^CommandFlagsGroupMask | v<<CommandFlagsGroupShift&CommandFlagsGroupMask
+}
+
+const (
+	CommandFlagsReplaceShift        = 5
+	CommandFlagsReplaceMask  uint32 = 0x20
+)
+
+// CommandFlagsReplace is command.flags.replace of w: connect: the bytes at iova take the place of what the head buffer holds; value says how many bytes the host inserted.
+func CommandFlagsReplace(w uint32) uint32 {
+	return w & CommandFlagsReplaceMask >> CommandFlagsReplaceShift
+}
+
+// SetCommandFlagsReplace puts v into w; what does not fit is cut off.
+func SetCommandFlagsReplace(w, v uint32) uint32 {
+	return w&^CommandFlagsReplaceMask | v<<CommandFlagsReplaceShift&CommandFlagsReplaceMask
+}
+
+const (
+	CommandFlagsLastShift        = 6
+	CommandFlagsLastMask  uint32 = 0x40
+)
+
+// CommandFlagsLast is command.flags.last of w: connect: boundary is the end of the only request.
+func CommandFlagsLast(w uint32) uint32 { return w & CommandFlagsLastMask >> CommandFlagsLastShift }
+
+// SetCommandFlagsLast puts v into w; what does not fit is cut off.
+func SetCommandFlagsLast(w, v uint32) uint32 {
+	return w&^CommandFlagsLastMask | v<<CommandFlagsLastShift&CommandFlagsLastMask
+}
+
+const (
+	CommandFlagsKeepShift        = 7
+	CommandFlagsKeepMask  uint32 = 0x80
+)
+
+// CommandFlagsKeep is command.flags.keep of w: take: the head buffer keeps its bytes, and the client is told nothing.
+func CommandFlagsKeep(w uint32) uint32 { return w & CommandFlagsKeepMask >> CommandFlagsKeepShift }
+
+// SetCommandFlagsKeep puts v into w; what does not fit is cut off.
+func SetCommandFlagsKeep(w, v uint32) uint32 {
+	return w&^CommandFlagsKeepMask | v<<CommandFlagsKeepShift&CommandFlagsKeepMask
 }
 
 const (

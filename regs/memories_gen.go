@@ -42,7 +42,7 @@ const (
 	MemCamServerBankBytes uint64 = 0x4000000
 )
 
-// Memory url. Compiled automata of the URL string match table.
+// Memory url. Compiled automata of the URL string match table, with the texts, conditions and networks of rules.
 const (
 	MemUrl                 = 4 // index in Memories
 	MemUrlOffset    uint64 = 0x18000000
@@ -233,7 +233,7 @@ var Memories = [...]Memory{
 	{Name: "cam_server", Format: "cam_word", Offset: MemCamServerOffset, Count: MemCamServerCount, Max: MemCamServerMax, Banks: MemCamServerBanks, EntryBytes: CamWordBytes, Geometry: GeometryCamServerWords,
 		Doc: "CAM words of the server side at their physical slots."},
 	{Name: "url", Format: "url_node", Offset: MemUrlOffset, Count: MemUrlCount, Max: MemUrlMax, Banks: MemUrlBanks, EntryBytes: UrlNodeBytes, Geometry: GeometryUrlNodes,
-		Doc: "Compiled automata of the URL string match table."},
+		Doc: "Compiled automata of the URL string match table, with the texts, conditions and networks of rules."},
 	{Name: "rule", Format: "rule", Offset: MemRuleOffset, Count: MemRuleCount, Max: MemRuleMax, Banks: MemRuleBanks, EntryBytes: RuleBytes, Geometry: GeometryRules,
 		Doc: "Rules by stable index: where a match leads."},
 	{Name: "rule_counter", Format: "rule_counter", Offset: MemRuleCounterOffset, Count: MemRuleCounterCount, Max: MemRuleCounterMax, Banks: MemRuleCounterBanks, EntryBytes: RuleCounterBytes, Geometry: GeometryRules,

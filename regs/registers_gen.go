@@ -19,9 +19,9 @@ const (
 // Digests of the two halves of the map: 32 bits as the directory holds them, 256 bits in hexadecimal as manifests do.
 const (
 	ShellDigest       uint32 = 0xbaa5fcbf
-	DataPathDigest    uint32 = 0xe6c5342c
+	DataPathDigest    uint32 = 0xc46ed508
 	ShellDigest256           = "baa5fcbf63a74b75b6c6ea40d0d53db90e87a1c4a436cfbdd48e20561ad13f51"
-	DataPathDigest256        = "e6c5342cb5b43b9e5f4b5de88ec7f8811a49f79166cf32ee7600faaf0ec2768f"
+	DataPathDigest256        = "c46ed5089f64f7cb3428633f73dd4392673eeb98c843fea94816563bfc087c69"
 )
 
 // Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero.
@@ -1092,6 +1092,12 @@ const (
 	UrlMalformed Reg = 0x25120 // Heads that are not a legal request.
 	UrlNotHttp   Reg = 0x25128 // Heads whose first byte cannot start a request.
 	UrlTooDeep   Reg = 0x25130 // Heads whose path has too many segments.
+	UrlNotTls    Reg = 0x25138 // Connections whose first byte begins no TLS record.
+	UrlBadHello  Reg = 0x25140 // ClientHellos that are none, or illegal.
+	UrlNoSni     Reg = 0x25148 // ClientHellos without a server name.
+	UrlH2c       Reg = 0x25150 // Connections that begin with the preface of HTTP/2.
+	UrlHost      Reg = 0x25158 // Requests that came to a rule which only the host can test.
+	UrlAnswered  Reg = 0x25160 // Requests that the host is to answer by a rule.
 )
 
 // Block table. Bank switch of the listener, service, rule, group and URL tables.
@@ -1221,6 +1227,12 @@ const (
 	ConnectionKeyRecycled       Reg = 0x2a240 // A server-side key was taken from a connection in CLOSING or QUARANTINE. (connections)
 	ConnectionKeyMoved          Reg = 0x2a248 // A source port of ours stands in for the client's: its server-side key was taken. (connections)
 	ConnectionReplied           Reg = 0x2a250 // The card answered in the server's place. (connections)
+	ConnectionRewritten         Reg = 0x2a258 // The host altered what the server is sent first. (connections)
+	ConnectionGathered          Reg = 0x2a260 // Segments of heads that the host gathers, since they outgrow the head buffer. (segments)
+	ConnectionFed               Reg = 0x2a268 // Times the host filled a head buffer again.
+	ConnectionFallback          Reg = 0x2a270 // Clients that sent nothing and went to the default group. (connections)
+	ConnectionHeadTimeout       Reg = 0x2a278 // Clients whose head did not end in time; the host answers. (connections)
+	ConnectionDropLastRequest   Reg = 0x2a280 // Segments with bytes behind the only request; those bytes went nowhere. (segments)
 )
 
 // Block timer. Timer scan: one sweep over all pages per interval, spread evenly. Time comes from here only; one tick is a millisecond.
@@ -1561,6 +1573,7 @@ const (
 	HostifControl    Reg = 0x30000 // Operation of the interface.
 	HostifStatus     Reg = 0x30004 // State of the interface.
 	HostifCause      Reg = 0x30008 // Why the event vector was raised beside its ring.
+	HostifEvents     Reg = 0x3000c // What the event ring tells beside opened, spliced, closed and profile.
 	HostifDmaErrors  Reg = 0x30100 // DMA accesses that the host's memory map refused.
 	HostifInterrupts Reg = 0x30108 // Interrupts raised.
 )
@@ -1671,6 +1684,47 @@ func SetHostifCauseDefence(w, v uint32) uint32 {
 	return w&^HostifCauseDefenceMask | v<<HostifCauseDefenceShift&HostifCauseDefenceMask
 }
 
+const (
+	HostifEventsEstablishedShift        = 0
+	HostifEventsEstablishedMask  uint32 = 0x1
+)
+
+// HostifEventsEstablished is hostif.events.established of w: A client completed its handshake.
+func HostifEventsEstablished(w uint32) uint32 { return w & HostifEventsEstablishedMask }
+
+// SetHostifEventsEstablished puts v into w; what does not fit is cut off.
+func SetHostifEventsEstablished(w, v uint32) uint32 {
+	return w&^HostifEventsEstablishedMask | v&HostifEventsEstablishedMask
+}
+
+const (
+	HostifEventsFirstByteShift        = 1
+	HostifEventsFirstByteMask  uint32 = 0x2
+)
+
+// HostifEventsFirstByte is hostif.events.first_byte of w: A server sent its first payload.
+func HostifEventsFirstByte(w uint32) uint32 {
+	return w & HostifEventsFirstByteMask >> HostifEventsFirstByteShift
+}
+
+// SetHostifEventsFirstByte puts v into w; what does not fit is cut off.
+func SetHostifEventsFirstByte(w, v uint32) uint32 {
+	return w&^HostifEventsFirstByteMask | v<<HostifEventsFirstByteShift&HostifEventsFirstByteMask
+}
+
+const (
+	HostifEventsHeadsShift        = 2
+	HostifEventsHeadsMask  uint32 = 0x4
+)
+
+// HostifEventsHeads is hostif.events.heads of w: A spliced event brings the begin of the head in the ring's buffers.
+func HostifEventsHeads(w uint32) uint32 { return w & HostifEventsHeadsMask >> HostifEventsHeadsShift }
+
+// SetHostifEventsHeads puts v into w; what does not fit is cut off.
+func SetHostifEventsHeads(w, v uint32) uint32 {
+	return w&^HostifEventsHeadsMask | v<<HostifEventsHeadsShift&HostifEventsHeadsMask
+}
+
 // Block ring. A descriptor ring in host memory. The card produces exception, event and completion; the host produces inject and command. Indexes run freely modulo 2^32; the slot is the index modulo the number of entries.
 const (
 	RingBase      Reg = 0x31000
@@ -1687,14 +1741,14 @@ const (
 	RingStatus      Reg = 0x31004 // State of the ring.
 	RingIova        Reg = 0x31008 // IOVA of slot 0, a multiple of 64. (bytes)
 	RingEntries     Reg = 0x31010 // Size of the ring. (descriptors)
-	RingBufferBytes Reg = 0x31014 // Exception ring: size of the frame buffer of a slot. (bytes)
-	RingBuffers     Reg = 0x31018 // Exception ring: IOVA of the frame buffer of slot 0; slot i's follows at i × buffer_bytes. (bytes)
+	RingBufferBytes Reg = 0x31014 // Exception ring: size of the frame buffer of a slot. Event ring: size of the buffer for the begin of a head; zero: there are none. (bytes)
+	RingBuffers     Reg = 0x31018 // Exception and event ring: IOVA of the buffer of slot 0; slot i's follows at i × buffer_bytes. (bytes)
 	RingProducer    Reg = 0x31020 // Index of the next descriptor. The producer's doorbell; stores are ignored where the card produces.
 	RingConsumer    Reg = 0x31024 // Index of the next descriptor to be consumed. The consumer's doorbell; stores are ignored where the card consumes.
 	RingWriteback   Reg = 0x31028 // IOVA of a word the card writes its own index to, a multiple of 64; zero: none. (bytes)
 	RingSequence    Reg = 0x31030 // Sequence number of the next descriptor, the lost ones counted.
 	RingDescriptors Reg = 0x31040 // Descriptors moved.
-	RingLost        Reg = 0x31048 // Descriptors not written because the ring was full or stopped.
+	RingLost        Reg = 0x31048 // Descriptors not written because the ring was full or stopped. For frames about which no connection waits the exception ring is full while less than a quarter is free.
 	RingTruncated   Reg = 0x31050 // Frames that did not fit their buffer.
 )
 

@@ -22,7 +22,7 @@
 #define SPLICENIC_VENDOR_ID 0x1234u
 #define SPLICENIC_DEVICE_ID 0x5c1cu
 #define SPLICENIC_SHELL_DIGEST 0xbaa5fcbfu
-#define SPLICENIC_DATA_PATH_DIGEST 0xe6c5342cu
+#define SPLICENIC_DATA_PATH_DIGEST 0xc46ed508u
 
 /* Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero. */
 #define SPLICENIC_DIRECTORY_BASE 0x0u
@@ -603,6 +603,18 @@
 #define SPLICENIC_URL_NOT_HTTP 0x25128u
 /* too_deep: Heads whose path has too many segments. */
 #define SPLICENIC_URL_TOO_DEEP 0x25130u
+/* not_tls: Connections whose first byte begins no TLS record. */
+#define SPLICENIC_URL_NOT_TLS 0x25138u
+/* bad_hello: ClientHellos that are none, or illegal. */
+#define SPLICENIC_URL_BAD_HELLO 0x25140u
+/* no_sni: ClientHellos without a server name. */
+#define SPLICENIC_URL_NO_SNI 0x25148u
+/* h2c: Connections that begin with the preface of HTTP/2. */
+#define SPLICENIC_URL_H2C 0x25150u
+/* host: Requests that came to a rule which only the host can test. */
+#define SPLICENIC_URL_HOST 0x25158u
+/* answered: Requests that the host is to answer by a rule. */
+#define SPLICENIC_URL_ANSWERED 0x25160u
 
 /* Block table. Bank switch of the listener, service, rule, group and URL tables. */
 #define SPLICENIC_TABLE_BASE 0x26000u
@@ -761,6 +773,18 @@
 #define SPLICENIC_CONNECTION_KEY_MOVED 0x2a248u
 /* replied: The card answered in the server's place. (connections) */
 #define SPLICENIC_CONNECTION_REPLIED 0x2a250u
+/* rewritten: The host altered what the server is sent first. (connections) */
+#define SPLICENIC_CONNECTION_REWRITTEN 0x2a258u
+/* gathered: Segments of heads that the host gathers, since they outgrow the head buffer. (segments) */
+#define SPLICENIC_CONNECTION_GATHERED 0x2a260u
+/* fed: Times the host filled a head buffer again. */
+#define SPLICENIC_CONNECTION_FED 0x2a268u
+/* fallback: Clients that sent nothing and went to the default group. (connections) */
+#define SPLICENIC_CONNECTION_FALLBACK 0x2a270u
+/* head_timeout: Clients whose head did not end in time; the host answers. (connections) */
+#define SPLICENIC_CONNECTION_HEAD_TIMEOUT 0x2a278u
+/* drop_last_request: Segments with bytes behind the only request; those bytes went nowhere. (segments) */
+#define SPLICENIC_CONNECTION_DROP_LAST_REQUEST 0x2a280u
 
 /* Block timer. Timer scan: one sweep over all pages per interval, spread evenly. Time comes from here only; one tick is a millisecond. */
 #define SPLICENIC_TIMER_BASE 0x2c000u
@@ -926,6 +950,14 @@
 #define SPLICENIC_HOSTIF_CAUSE_SENSOR_MASK 0x10u
 #define SPLICENIC_HOSTIF_CAUSE_DEFENCE_SHIFT 0x5u
 #define SPLICENIC_HOSTIF_CAUSE_DEFENCE_MASK 0x20u
+/* events: What the event ring tells beside opened, spliced, closed and profile. */
+#define SPLICENIC_HOSTIF_EVENTS 0x3000cu
+#define SPLICENIC_HOSTIF_EVENTS_ESTABLISHED_SHIFT 0x0u
+#define SPLICENIC_HOSTIF_EVENTS_ESTABLISHED_MASK 0x1u
+#define SPLICENIC_HOSTIF_EVENTS_FIRST_BYTE_SHIFT 0x1u
+#define SPLICENIC_HOSTIF_EVENTS_FIRST_BYTE_MASK 0x2u
+#define SPLICENIC_HOSTIF_EVENTS_HEADS_SHIFT 0x2u
+#define SPLICENIC_HOSTIF_EVENTS_HEADS_MASK 0x4u
 /* dma_errors: DMA accesses that the host's memory map refused. */
 #define SPLICENIC_HOSTIF_DMA_ERRORS 0x30100u
 /* interrupts: Interrupts raised. */
@@ -956,11 +988,11 @@
 #define SPLICENIC_RING_ENTRIES 0x31010u
 #define SPLICENIC_RING_ENTRIES_COUNT_SHIFT 0x0u
 #define SPLICENIC_RING_ENTRIES_COUNT_MASK 0x1ffffu
-/* buffer_bytes: Exception ring: size of the frame buffer of a slot. (bytes) */
+/* buffer_bytes: Exception ring: size of the frame buffer of a slot. Event ring: size of the buffer for the begin of a head; zero: there are none. (bytes) */
 #define SPLICENIC_RING_BUFFER_BYTES 0x31014u
 #define SPLICENIC_RING_BUFFER_BYTES_COUNT_SHIFT 0x0u
 #define SPLICENIC_RING_BUFFER_BYTES_COUNT_MASK 0x1ffffu
-/* buffers: Exception ring: IOVA of the frame buffer of slot 0; slot i's follows at i × buffer_bytes. (bytes) */
+/* buffers: Exception and event ring: IOVA of the buffer of slot 0; slot i's follows at i × buffer_bytes. (bytes) */
 #define SPLICENIC_RING_BUFFERS 0x31018u
 /* producer: Index of the next descriptor. The producer's doorbell; stores are ignored where the card produces. */
 #define SPLICENIC_RING_PRODUCER 0x31020u
@@ -972,7 +1004,7 @@
 #define SPLICENIC_RING_SEQUENCE 0x31030u
 /* descriptors: Descriptors moved. */
 #define SPLICENIC_RING_DESCRIPTORS 0x31040u
-/* lost: Descriptors not written because the ring was full or stopped. */
+/* lost: Descriptors not written because the ring was full or stopped. For frames about which no connection waits the exception ring is full while less than a quarter is free. */
 #define SPLICENIC_RING_LOST 0x31048u
 /* truncated: Frames that did not fit their buffer. */
 #define SPLICENIC_RING_TRUNCATED 0x31050u
@@ -1058,6 +1090,8 @@
 #define SPLICENIC_PAGE_CLIENT_LINK_COOKIE_MASK 0x10000000u
 #define SPLICENIC_PAGE_CLIENT_LINK_CONGESTION_SHIFT 0x1du
 #define SPLICENIC_PAGE_CLIENT_LINK_CONGESTION_MASK 0x20000000u
+#define SPLICENIC_PAGE_CLIENT_LINK_LAST_REQUEST_SHIFT 0x1eu
+#define SPLICENIC_PAGE_CLIENT_LINK_LAST_REQUEST_MASK 0x40000000u
 #define SPLICENIC_PAGE_CLIENT_MAC_LO 0x4u
 #define SPLICENIC_PAGE_CLIENT_MAC_HI 0x5u
 #define SPLICENIC_PAGE_CLIENT_MAC_HI_ADDRESS_SHIFT 0x0u
@@ -1241,7 +1275,7 @@ struct splicenic_page {
 	uint32_t packets_server; /* Packets from the server, as wire segments. (packets) */
 	uint32_t bytes_client; /* TCP payload from the client, low word. (bytes) */
 	uint32_t bytes_server; /* TCP payload from the server, low word. (bytes) */
-	uint32_t held_boundary; /* H, in client sequence space: below it bytes are ours to deliver. */
+	uint32_t held_boundary; /* H, in client sequence space: what the client is acknowledged before the splice, a FIN included. After it, what lies below is ours to deliver. */
 	uint32_t client_address[4]; /* The client's address. */
 	uint32_t a_index; /* Who is at the server end. */
 	uint32_t a_local; /* The connection as the server sees it. */
@@ -1254,9 +1288,9 @@ struct splicenic_page {
 	uint32_t a_seq_client; /* Highest end of sequence from the client, in the client's numbers. */
 	uint32_t a_ack_client; /* Highest acknowledgement from the client, in the client's numbers. */
 	uint32_t a_seq_server; /* Highest end of sequence from the server, in the client's numbers. */
-	uint32_t a_ack_server; /* Highest acknowledgement from the server, in the client's numbers. */
+	uint32_t a_ack_server; /* Highest acknowledgement from the server, in the client's numbers. Before the splice, and where the card answers, the right edge of the window that the client was promised. */
 	uint32_t a_server_isn; /* a1: the server's initial sequence number. */
-	uint32_t a_isn; /* Our initial sequence number toward the server. */
+	uint32_t a_isn; /* Our initial sequence number toward the server: the client's, less the bytes that the host inserted. */
 	uint32_t a_rto; /* Retransmission of what the card sent itself. (ticks) */
 	uint32_t a_window; /* Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes. (bytes) */
 	uint32_t b_index; /* Who is at the server end. */
@@ -1270,12 +1304,12 @@ struct splicenic_page {
 	uint32_t b_seq_client; /* Highest end of sequence from the client, in the client's numbers. */
 	uint32_t b_ack_client; /* Highest acknowledgement from the client, in the client's numbers. */
 	uint32_t b_seq_server; /* Highest end of sequence from the server, in the client's numbers. */
-	uint32_t b_ack_server; /* Highest acknowledgement from the server, in the client's numbers. */
+	uint32_t b_ack_server; /* Highest acknowledgement from the server, in the client's numbers. Before the splice, and where the card answers, the right edge of the window that the client was promised. */
 	uint32_t b_server_isn; /* a1: the server's initial sequence number. */
-	uint32_t b_isn; /* Our initial sequence number toward the server. */
+	uint32_t b_isn; /* Our initial sequence number toward the server: the client's, less the bytes that the host inserted. */
 	uint32_t b_rto; /* Retransmission of what the card sent itself. (ticks) */
 	uint32_t b_window; /* Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes. (bytes) */
-	uint32_t boundary_client; /* Client sequence number from which leg set B is in force, client to server. */
+	uint32_t boundary_client; /* Client sequence number from which leg set B is in force, client to server; with client_link.last_request the end of the only request. */
 	uint32_t boundary_server; /* Sequence number in the client's view from which leg set B is in force, server to client. */
 	uint32_t fin_client; /* Sequence number after the client's FIN. */
 	uint32_t fin_server; /* Sequence number after the server's FIN, in the client's numbers. */
@@ -1415,40 +1449,149 @@ _Static_assert(offsetof(struct splicenic_cam_word, index) == 12, "offset of cam_
 _Static_assert(offsetof(struct splicenic_cam_word, address) == 16, "offset of cam_word.address");
 _Static_assert(offsetof(struct splicenic_cam_word, reserved) == 28, "offset of cam_word.reserved");
 
-/* Format url_node. Node of a radix automaton. The children of a node are adjacent and sorted by the first byte of their labels. Labels are matched against the normalised host (lower case, no port) or path; a label longer than 12 bytes continues in a chain of nodes with one child. */
+/* Format url_node. State of an automaton, with the way that leads into it. The URL table holds these, and entries of the formats url_text, url_condition and url_net. A service's root is the state before a host; its way in is a whole host, in lower case and without port. The state behind a host is at once the one before a path, whose ways are segments: a label begins with the segment and may go on with the only ones that can follow, up to a slash or the path's end. The ways out of a state lie in a block of 2^log2 nodes (entries; pairs of them where wide) by the hash of the host or the segment: from (hash >> shift) mod 2^log2 on, around the end, up to a node that is not used, at most 16. The hash is over the bytes as little-endian words of 64 bits, the last filled up with zeros: h begins as the number of bytes xor 0x9e3779b97f4a7c15; for each word, h becomes the high xor the low half of (h xor word) × 0xd6e8feb86659fd93. */
 #define SPLICENIC_URL_NODE_BYTES 0x20u
 #define SPLICENIC_URL_NODE_WORDS 0x8u
 #define SPLICENIC_URL_NODE_CONTROL 0x0u
-#define SPLICENIC_URL_NODE_CONTROL_LABEL_BYTES_SHIFT 0x0u
-#define SPLICENIC_URL_NODE_CONTROL_LABEL_BYTES_MASK 0xfu
-#define SPLICENIC_URL_NODE_CONTROL_CHILDREN_SHIFT 0x4u
-#define SPLICENIC_URL_NODE_CONTROL_CHILDREN_MASK 0x1ff0u
-#define SPLICENIC_URL_NODE_CONTROL_EXACT_SHIFT 0x10u
-#define SPLICENIC_URL_NODE_CONTROL_EXACT_MASK 0x10000u
-#define SPLICENIC_URL_NODE_CONTROL_PREFIX_SHIFT 0x11u
-#define SPLICENIC_URL_NODE_CONTROL_PREFIX_MASK 0x20000u
-#define SPLICENIC_URL_NODE_CONTROL_PATH_SHIFT 0x12u
-#define SPLICENIC_URL_NODE_CONTROL_PATH_MASK 0x40000u
-#define SPLICENIC_URL_NODE_FIRST_CHILD 0x1u
-#define SPLICENIC_URL_NODE_EXACT_RULE 0x2u
-#define SPLICENIC_URL_NODE_PREFIX_RULE 0x3u
-#define SPLICENIC_URL_NODE_PATH_ROOT 0x4u
+#define SPLICENIC_URL_NODE_CONTROL_USED_SHIFT 0x0u
+#define SPLICENIC_URL_NODE_CONTROL_USED_MASK 0x1u
+#define SPLICENIC_URL_NODE_CONTROL_FAR_SHIFT 0x1u
+#define SPLICENIC_URL_NODE_CONTROL_FAR_MASK 0x2u
+#define SPLICENIC_URL_NODE_CONTROL_ALIAS_SHIFT 0x2u
+#define SPLICENIC_URL_NODE_CONTROL_ALIAS_MASK 0x4u
+#define SPLICENIC_URL_NODE_CONTROL_CHILDREN_SHIFT 0x3u
+#define SPLICENIC_URL_NODE_CONTROL_CHILDREN_MASK 0x8u
+#define SPLICENIC_URL_NODE_CONTROL_FINAL_SHIFT 0x4u
+#define SPLICENIC_URL_NODE_CONTROL_FINAL_MASK 0x10u
+#define SPLICENIC_URL_NODE_CONTROL_OTHERWISE_SHIFT 0x5u
+#define SPLICENIC_URL_NODE_CONTROL_OTHERWISE_MASK 0x60u
+#define SPLICENIC_URL_NODE_CONTROL_OTHERWISE_NONE 0x0u
+#define SPLICENIC_URL_NODE_CONTROL_OTHERWISE_STATE 0x1u
+#define SPLICENIC_URL_NODE_CONTROL_OTHERWISE_AGAIN 0x2u
+#define SPLICENIC_URL_NODE_CONTROL_OTHERWISE_SUFFIX 0x3u
+#define SPLICENIC_URL_NODE_CONTROL_VACANT_SHIFT 0x7u
+#define SPLICENIC_URL_NODE_CONTROL_VACANT_MASK 0x80u
+#define SPLICENIC_URL_NODE_CONTROL_LABEL_BYTES_SHIFT 0x10u
+#define SPLICENIC_URL_NODE_CONTROL_LABEL_BYTES_MASK 0x1fff0000u
+#define SPLICENIC_URL_NODE_CHILDREN 0x1u
+#define SPLICENIC_URL_NODE_CHILDREN_FIRST_SHIFT 0x0u
+#define SPLICENIC_URL_NODE_CHILDREN_FIRST_MASK 0xfffffu
+#define SPLICENIC_URL_NODE_CHILDREN_LOG2_SHIFT 0x14u
+#define SPLICENIC_URL_NODE_CHILDREN_LOG2_MASK 0x1f00000u
+#define SPLICENIC_URL_NODE_CHILDREN_SHIFT_SHIFT 0x19u
+#define SPLICENIC_URL_NODE_CHILDREN_SHIFT_MASK 0x7e000000u
+#define SPLICENIC_URL_NODE_CHILDREN_WIDE_SHIFT 0x1fu
+#define SPLICENIC_URL_NODE_CHILDREN_WIDE_MASK 0x80000000u
+#define SPLICENIC_URL_NODE_TAKE 0x2u
+#define SPLICENIC_URL_NODE_TAKE_INDEX_SHIFT 0x0u
+#define SPLICENIC_URL_NODE_TAKE_INDEX_MASK 0x3fffffu
+#define SPLICENIC_URL_NODE_TAKE_COUNT_SHIFT 0x16u
+#define SPLICENIC_URL_NODE_TAKE_COUNT_MASK 0x7c00000u
+#define SPLICENIC_URL_NODE_TAKE_SURE_SHIFT 0x1eu
+#define SPLICENIC_URL_NODE_TAKE_SURE_MASK 0x40000000u
+#define SPLICENIC_URL_NODE_TAKE_HOST_SHIFT 0x1fu
+#define SPLICENIC_URL_NODE_TAKE_HOST_MASK 0x80000000u
+#define SPLICENIC_URL_NODE_OTHERWISE 0x3u
+#define SPLICENIC_URL_NODE_OTHERWISE_NODE_SHIFT 0x0u
+#define SPLICENIC_URL_NODE_OTHERWISE_NODE_MASK 0xfffffu
+#define SPLICENIC_URL_NODE_NEXT 0x4u
+#define SPLICENIC_URL_NODE_NEXT_NODE_SHIFT 0x0u
+#define SPLICENIC_URL_NODE_NEXT_NODE_MASK 0xfffffu
+#define SPLICENIC_URL_NODE_NEXT_VALID_SHIFT 0x1fu
+#define SPLICENIC_URL_NODE_NEXT_VALID_MASK 0x80000000u
 #define SPLICENIC_URL_NODE_LABEL 0x5u
 struct splicenic_url_node {
 	uint32_t control; /* Shape. */
-	uint32_t first_child; /* Node index of the first child. */
-	uint32_t exact_rule; /* Rule index. */
-	uint32_t prefix_rule; /* Rule index. */
-	uint32_t path_root; /* Host automaton: root of the path automaton of this host. Root node of a service: path automaton of every other host. */
-	uint32_t label[3]; /* Bytes of the label, byte 0 in the lowest bits. */
+	uint32_t children; /* Block of the ways out. */
+	uint32_t take; /* Rules that take a request whose path ends here, in the order of precedence. */
+	uint32_t otherwise; /* Another node. */
+	uint32_t next; /* Before a path: the state before the path that is tried next, that of the longest wildcard that takes the host too, at last of every host. In a node that otherwise suffix leads to: bit i − 1 is set where there are labels of i bytes, or, before a host, of i labels of a name; the longest that fits counts. */
+	uint32_t label[3]; /* Bytes of the label, byte 0 in the lowest bits; behind its end zeros. */
 };
 _Static_assert(sizeof(struct splicenic_url_node) == 32, "size of url_node");
 _Static_assert(offsetof(struct splicenic_url_node, control) == 0, "offset of url_node.control");
-_Static_assert(offsetof(struct splicenic_url_node, first_child) == 4, "offset of url_node.first_child");
-_Static_assert(offsetof(struct splicenic_url_node, exact_rule) == 8, "offset of url_node.exact_rule");
-_Static_assert(offsetof(struct splicenic_url_node, prefix_rule) == 12, "offset of url_node.prefix_rule");
-_Static_assert(offsetof(struct splicenic_url_node, path_root) == 16, "offset of url_node.path_root");
+_Static_assert(offsetof(struct splicenic_url_node, children) == 4, "offset of url_node.children");
+_Static_assert(offsetof(struct splicenic_url_node, take) == 8, "offset of url_node.take");
+_Static_assert(offsetof(struct splicenic_url_node, otherwise) == 12, "offset of url_node.otherwise");
+_Static_assert(offsetof(struct splicenic_url_node, next) == 16, "offset of url_node.next");
 _Static_assert(offsetof(struct splicenic_url_node, label) == 20, "offset of url_node.label");
+
+/* Format url_text. Bytes of a label or of a condition, which may go on in the entries behind; or a list of rules. */
+#define SPLICENIC_URL_TEXT_BYTES 0x20u
+#define SPLICENIC_URL_TEXT_WORDS 0x8u
+#define SPLICENIC_URL_TEXT_DATA 0x0u
+struct splicenic_url_text {
+	uint32_t data[8]; /* Byte 0 in the lowest bits; behind the end zeros. In a list: words laid out as url_node.take, whose count means nothing. */
+};
+_Static_assert(sizeof(struct splicenic_url_text) == 32, "size of url_text");
+_Static_assert(offsetof(struct splicenic_url_text, data) == 0, "offset of url_text.data");
+
+/* Format url_condition. A test of a request, in the URL table. A rule's conditions are adjacent. */
+#define SPLICENIC_URL_CONDITION_BYTES 0x20u
+#define SPLICENIC_URL_CONDITION_WORDS 0x8u
+#define SPLICENIC_URL_CONDITION_CONTROL 0x0u
+#define SPLICENIC_URL_CONDITION_CONTROL_VALID_SHIFT 0x0u
+#define SPLICENIC_URL_CONDITION_CONTROL_VALID_MASK 0x1u
+#define SPLICENIC_URL_CONDITION_CONTROL_SUBJECT_SHIFT 0x1u
+#define SPLICENIC_URL_CONDITION_CONTROL_SUBJECT_MASK 0xeu
+#define SPLICENIC_URL_CONDITION_CONTROL_SUBJECT_METHOD 0x0u
+#define SPLICENIC_URL_CONDITION_CONTROL_SUBJECT_HEADER 0x1u
+#define SPLICENIC_URL_CONDITION_CONTROL_SUBJECT_QUERY 0x2u
+#define SPLICENIC_URL_CONDITION_CONTROL_SUBJECT_COOKIE 0x3u
+#define SPLICENIC_URL_CONDITION_CONTROL_SUBJECT_SOURCE 0x4u
+#define SPLICENIC_URL_CONDITION_CONTROL_SUBJECT_ALPN 0x5u
+#define SPLICENIC_URL_CONDITION_CONTROL_TEST_SHIFT 0x4u
+#define SPLICENIC_URL_CONDITION_CONTROL_TEST_MASK 0x30u
+#define SPLICENIC_URL_CONDITION_CONTROL_TEST_EQUAL 0x0u
+#define SPLICENIC_URL_CONDITION_CONTROL_TEST_PREFIX 0x1u
+#define SPLICENIC_URL_CONDITION_CONTROL_TEST_PRESENT 0x2u
+#define SPLICENIC_URL_CONDITION_CONTROL_FAR_SHIFT 0x6u
+#define SPLICENIC_URL_CONDITION_CONTROL_FAR_MASK 0x40u
+#define SPLICENIC_URL_CONDITION_LENGTH 0x1u
+#define SPLICENIC_URL_CONDITION_LENGTH_NAME_SHIFT 0x0u
+#define SPLICENIC_URL_CONDITION_LENGTH_NAME_MASK 0xffffu
+#define SPLICENIC_URL_CONDITION_LENGTH_VALUE_SHIFT 0x10u
+#define SPLICENIC_URL_CONDITION_LENGTH_VALUE_MASK 0xffff0000u
+#define SPLICENIC_URL_CONDITION_AT 0x2u
+#define SPLICENIC_URL_CONDITION_AT_NODE_SHIFT 0x0u
+#define SPLICENIC_URL_CONDITION_AT_NODE_MASK 0xfffffu
+#define SPLICENIC_URL_CONDITION_TEXT 0x3u
+struct splicenic_url_condition {
+	uint32_t control; /* Shape. */
+	uint32_t length; /* Lengths. (bytes) */
+	uint32_t at; /* Where the rest is. */
+	uint32_t text[5]; /* Name and value behind each other, byte 0 in the lowest bits. */
+};
+_Static_assert(sizeof(struct splicenic_url_condition) == 32, "size of url_condition");
+_Static_assert(offsetof(struct splicenic_url_condition, control) == 0, "offset of url_condition.control");
+_Static_assert(offsetof(struct splicenic_url_condition, length) == 4, "offset of url_condition.length");
+_Static_assert(offsetof(struct splicenic_url_condition, at) == 8, "offset of url_condition.at");
+_Static_assert(offsetof(struct splicenic_url_condition, text) == 12, "offset of url_condition.text");
+
+/* Format url_net. A network that clients may be of, in the URL table. */
+#define SPLICENIC_URL_NET_BYTES 0x20u
+#define SPLICENIC_URL_NET_WORDS 0x8u
+#define SPLICENIC_URL_NET_CONTROL 0x0u
+#define SPLICENIC_URL_NET_CONTROL_VALID_SHIFT 0x0u
+#define SPLICENIC_URL_NET_CONTROL_VALID_MASK 0x1u
+#define SPLICENIC_URL_NET_CONTROL_KIND_SHIFT 0x1u
+#define SPLICENIC_URL_NET_CONTROL_KIND_MASK 0xeu
+#define SPLICENIC_URL_NET_CONTROL_KIND_NONE 0x0u
+#define SPLICENIC_URL_NET_CONTROL_KIND_IPV4 0x1u
+#define SPLICENIC_URL_NET_CONTROL_KIND_IPV6 0x2u
+#define SPLICENIC_URL_NET_CONTROL_KIND_LOCAL 0x3u
+#define SPLICENIC_URL_NET_CONTROL_BITS_SHIFT 0x8u
+#define SPLICENIC_URL_NET_CONTROL_BITS_MASK 0xff00u
+#define SPLICENIC_URL_NET_ADDRESS 0x1u
+struct splicenic_url_net {
+	uint32_t control; /* Shape. */
+	uint32_t address[4]; /* Address, as pages hold it. */
+	uint32_t reserved[3]; /* Zero. */
+};
+_Static_assert(sizeof(struct splicenic_url_net) == 32, "size of url_net");
+_Static_assert(offsetof(struct splicenic_url_net, control) == 0, "offset of url_net.control");
+_Static_assert(offsetof(struct splicenic_url_net, address) == 4, "offset of url_net.address");
+_Static_assert(offsetof(struct splicenic_url_net, reserved) == 20, "offset of url_net.reserved");
 
 /* Format rule. Where a match leads. */
 #define SPLICENIC_RULE_BYTES 0x10u
@@ -1456,23 +1599,32 @@ _Static_assert(offsetof(struct splicenic_url_node, label) == 20, "offset of url_
 #define SPLICENIC_RULE_CONTROL 0x0u
 #define SPLICENIC_RULE_CONTROL_VALID_SHIFT 0x0u
 #define SPLICENIC_RULE_CONTROL_VALID_MASK 0x1u
+#define SPLICENIC_RULE_CONTROL_HOST_SHIFT 0x1u
+#define SPLICENIC_RULE_CONTROL_HOST_MASK 0x2u
+#define SPLICENIC_RULE_CONTROL_ANSWER_SHIFT 0x2u
+#define SPLICENIC_RULE_CONTROL_ANSWER_MASK 0x4u
 #define SPLICENIC_RULE_CONTROL_GROUP_SHIFT 0x10u
 #define SPLICENIC_RULE_CONTROL_GROUP_MASK 0xffff0000u
 #define SPLICENIC_RULE_SERVICE 0x1u
 #define SPLICENIC_RULE_SERVICE_SERVICE_SHIFT 0x0u
 #define SPLICENIC_RULE_SERVICE_SERVICE_MASK 0xffffu
 #define SPLICENIC_RULE_ORDER 0x2u
+#define SPLICENIC_RULE_CONDITIONS 0x3u
+#define SPLICENIC_RULE_CONDITIONS_FIRST_SHIFT 0x0u
+#define SPLICENIC_RULE_CONDITIONS_FIRST_MASK 0xfffffu
+#define SPLICENIC_RULE_CONDITIONS_COUNT_SHIFT 0x14u
+#define SPLICENIC_RULE_CONDITIONS_COUNT_MASK 0xf00000u
 struct splicenic_rule {
 	uint32_t control; /* Shape. */
 	uint32_t service; /* Owner. */
 	uint32_t order; /* Place in the order of precedence, for display. */
-	uint32_t reserved; /* Zero. */
+	uint32_t conditions; /* What the request has to fulfil beside host and path. */
 };
 _Static_assert(sizeof(struct splicenic_rule) == 16, "size of rule");
 _Static_assert(offsetof(struct splicenic_rule, control) == 0, "offset of rule.control");
 _Static_assert(offsetof(struct splicenic_rule, service) == 4, "offset of rule.service");
 _Static_assert(offsetof(struct splicenic_rule, order) == 8, "offset of rule.order");
-_Static_assert(offsetof(struct splicenic_rule, reserved) == 12, "offset of rule.reserved");
+_Static_assert(offsetof(struct splicenic_rule, conditions) == 12, "offset of rule.conditions");
 
 /* Format rule_counter. Hits of a rule. */
 #define SPLICENIC_RULE_COUNTER_BYTES 0x8u
@@ -1558,6 +1710,12 @@ _Static_assert(offsetof(struct splicenic_listener, reserved) == 8, "offset of li
 #define SPLICENIC_SERVICE_CONTROL_DEFENCE_ALWAYS 0x2u
 #define SPLICENIC_SERVICE_CONTROL_IDLE_SILENT_SHIFT 0xcu
 #define SPLICENIC_SERVICE_CONTROL_IDLE_SILENT_MASK 0x1000u
+#define SPLICENIC_SERVICE_CONTROL_REWRITE_SHIFT 0xdu
+#define SPLICENIC_SERVICE_CONTROL_REWRITE_MASK 0x2000u
+#define SPLICENIC_SERVICE_CONTROL_SERVER_FIRST_SHIFT 0xeu
+#define SPLICENIC_SERVICE_CONTROL_SERVER_FIRST_MASK 0x4000u
+#define SPLICENIC_SERVICE_CONTROL_HAS_H2C_SHIFT 0xfu
+#define SPLICENIC_SERVICE_CONTROL_HAS_H2C_MASK 0x8000u
 #define SPLICENIC_SERVICE_URL_ROOT 0x1u
 #define SPLICENIC_SERVICE_DEFAULT 0x2u
 #define SPLICENIC_SERVICE_DEFAULT_GROUP_SHIFT 0x0u
@@ -1580,6 +1738,10 @@ _Static_assert(offsetof(struct splicenic_listener, reserved) == 8, "offset of li
 #define SPLICENIC_SERVICE_PROMISE_ECN_MASK 0x80u
 #define SPLICENIC_SERVICE_IDLE 0x5u
 #define SPLICENIC_SERVICE_WAIT_HEAD 0x6u
+#define SPLICENIC_SERVICE_FALLBACK 0x7u
+#define SPLICENIC_SERVICE_H2C 0x8u
+#define SPLICENIC_SERVICE_H2C_GROUP_SHIFT 0x0u
+#define SPLICENIC_SERVICE_H2C_GROUP_MASK 0xffffu
 struct splicenic_service {
 	uint32_t control; /* Shape. */
 	uint32_t url_root; /* Node index of the root of the host automaton. */
@@ -1588,7 +1750,9 @@ struct splicenic_service {
 	uint32_t promise; /* Other options promised to clients that offer them. */
 	uint32_t idle; /* Idle time-out; zero: the timer's register. (ticks) */
 	uint32_t wait_head; /* Time-out of WAIT_HEAD; zero: the timer's register. (ticks) */
-	uint32_t reserved[9]; /* Zero. */
+	uint32_t fallback; /* A client that sends nothing for so long after its handshake goes to the default group; zero: never. (ticks) */
+	uint32_t h2c; /* Where HTTP/2 without TLS goes, known by its preface. */
+	uint32_t reserved[7]; /* Zero. */
 };
 _Static_assert(sizeof(struct splicenic_service) == 64, "size of service");
 _Static_assert(offsetof(struct splicenic_service, control) == 0, "offset of service.control");
@@ -1598,7 +1762,9 @@ _Static_assert(offsetof(struct splicenic_service, promise_mss) == 12, "offset of
 _Static_assert(offsetof(struct splicenic_service, promise) == 16, "offset of service.promise");
 _Static_assert(offsetof(struct splicenic_service, idle) == 20, "offset of service.idle");
 _Static_assert(offsetof(struct splicenic_service, wait_head) == 24, "offset of service.wait_head");
-_Static_assert(offsetof(struct splicenic_service, reserved) == 28, "offset of service.reserved");
+_Static_assert(offsetof(struct splicenic_service, fallback) == 28, "offset of service.fallback");
+_Static_assert(offsetof(struct splicenic_service, h2c) == 32, "offset of service.h2c");
+_Static_assert(offsetof(struct splicenic_service, reserved) == 36, "offset of service.reserved");
 
 /* Format group. A set of servers. */
 #define SPLICENIC_GROUP_BYTES 0x10u
@@ -1882,6 +2048,16 @@ _Static_assert(offsetof(struct splicenic_source_bucket, spent) == 4, "offset of 
 #define SPLICENIC_EXCEPTION_REASON_REASON_SERVER_FAILED 0xfu
 #define SPLICENIC_EXCEPTION_REASON_REASON_KEY_EXISTS 0x10u
 #define SPLICENIC_EXCEPTION_REASON_REASON_TOO_BIG 0x11u
+#define SPLICENIC_EXCEPTION_REASON_REASON_REWRITE 0x12u
+#define SPLICENIC_EXCEPTION_REASON_REASON_RULE_HOST 0x13u
+#define SPLICENIC_EXCEPTION_REASON_REASON_ANSWER 0x14u
+#define SPLICENIC_EXCEPTION_REASON_REASON_HEAD_MORE 0x15u
+#define SPLICENIC_EXCEPTION_REASON_REASON_HELD_MORE 0x16u
+#define SPLICENIC_EXCEPTION_REASON_REASON_HEAD_TIMEOUT 0x17u
+#define SPLICENIC_EXCEPTION_REASON_REASON_NOT_HTTP 0x18u
+#define SPLICENIC_EXCEPTION_REASON_REASON_NOT_TLS 0x19u
+#define SPLICENIC_EXCEPTION_REASON_REASON_H2C 0x1au
+#define SPLICENIC_EXCEPTION_REASON_REASON_BAD_HELLO 0x1bu
 #define SPLICENIC_EXCEPTION_REASON_SIDE_SHIFT 0x8u
 #define SPLICENIC_EXCEPTION_REASON_SIDE_MASK 0x100u
 #define SPLICENIC_EXCEPTION_REASON_STATE_SHIFT 0xcu
@@ -1938,6 +2114,8 @@ _Static_assert(offsetof(struct splicenic_exception, reserved) == 36, "offset of 
 #define SPLICENIC_EVENT_CONTROL_TYPE_SPLICED 0x2u
 #define SPLICENIC_EVENT_CONTROL_TYPE_CLOSED 0x3u
 #define SPLICENIC_EVENT_CONTROL_TYPE_PROFILE 0x4u
+#define SPLICENIC_EVENT_CONTROL_TYPE_ESTABLISHED 0x5u
+#define SPLICENIC_EVENT_CONTROL_TYPE_FIRST_BYTE 0x6u
 #define SPLICENIC_EVENT_CONTROL_STATUS_SHIFT 0x8u
 #define SPLICENIC_EVENT_CONTROL_STATUS_MASK 0xff00u
 #define SPLICENIC_EVENT_CONTROL_STATUS_OK 0x0u
@@ -2015,7 +2193,7 @@ struct splicenic_event {
 	uint32_t bytes_client; /* Payload from the client, low word. (bytes) */
 	uint32_t bytes_server; /* Payload from the server, low word. (bytes) */
 	uint32_t bytes_high; /* Bits 32–47 of both. (bytes) */
-	uint32_t delta; /* a = a0 − a1. In a profile event, raised where a SYN-ACK differs from what server.profile says: what it keeps, laid out as that word. */
+	uint32_t delta; /* a = a0 − a1. An opened event has the VIP index here, the client's address in words 10 to 13, and its port and the VIP's in word 14. In a profile event, raised where a SYN-ACK differs from what server.profile says: what it keeps, laid out as that word. */
 };
 _Static_assert(sizeof(struct splicenic_event) == 64, "size of event");
 _Static_assert(offsetof(struct splicenic_event, control) == 0, "offset of event.control");
@@ -2084,7 +2262,7 @@ struct splicenic_completion {
 	uint32_t tick; /* When it was written. (ticks) */
 	uint32_t verb; /* Verb of the command. */
 	uint32_t cookie; /* The command's cookie. */
-	uint32_t result[7]; /* By verb: lookup gives control and handle words of the entry; snapshot gives timer.now, low word first. allocate answers in the handle word. */
+	uint32_t result[7]; /* By verb: lookup gives control and handle words of the entry; snapshot gives timer.now, low word first. allocate answers in the handle word; connect gives the server index; take gives H, and the number of bytes in the length word. */
 };
 _Static_assert(sizeof(struct splicenic_completion) == 64, "size of completion");
 _Static_assert(offsetof(struct splicenic_completion, control) == 0, "offset of completion.control");
@@ -2176,6 +2354,8 @@ _Static_assert(offsetof(struct splicenic_inject, reserved) == 28, "offset of inj
 #define SPLICENIC_COMMAND_CONTROL_TYPE_SNAPSHOT 0xcu
 #define SPLICENIC_COMMAND_CONTROL_TYPE_CONNECT 0xdu
 #define SPLICENIC_COMMAND_CONTROL_TYPE_REPLY 0xeu
+#define SPLICENIC_COMMAND_CONTROL_TYPE_TAKE 0xfu
+#define SPLICENIC_COMMAND_CONTROL_TYPE_FEED 0x10u
 #define SPLICENIC_COMMAND_CONTROL_STATUS_SHIFT 0x8u
 #define SPLICENIC_COMMAND_CONTROL_STATUS_MASK 0xff00u
 #define SPLICENIC_COMMAND_CONTROL_STATUS_OK 0x0u
@@ -2209,6 +2389,14 @@ _Static_assert(offsetof(struct splicenic_inject, reserved) == 28, "offset of inj
 #define SPLICENIC_COMMAND_FLAGS_TO_SERVER_MASK 0x4u
 #define SPLICENIC_COMMAND_FLAGS_LEG_B_SHIFT 0x3u
 #define SPLICENIC_COMMAND_FLAGS_LEG_B_MASK 0x8u
+#define SPLICENIC_COMMAND_FLAGS_GROUP_SHIFT 0x4u
+#define SPLICENIC_COMMAND_FLAGS_GROUP_MASK 0x10u
+#define SPLICENIC_COMMAND_FLAGS_REPLACE_SHIFT 0x5u
+#define SPLICENIC_COMMAND_FLAGS_REPLACE_MASK 0x20u
+#define SPLICENIC_COMMAND_FLAGS_LAST_SHIFT 0x6u
+#define SPLICENIC_COMMAND_FLAGS_LAST_MASK 0x40u
+#define SPLICENIC_COMMAND_FLAGS_KEEP_SHIFT 0x7u
+#define SPLICENIC_COMMAND_FLAGS_KEEP_MASK 0x80u
 #define SPLICENIC_COMMAND_COOKIE 0x8u
 #define SPLICENIC_COMMAND_BAR2_OFFSET 0x9u
 #define SPLICENIC_COMMAND_VALUE 0xau
@@ -2235,6 +2423,7 @@ _Static_assert(offsetof(struct splicenic_inject, reserved) == 28, "offset of inj
 #define SPLICENIC_COMMAND_KEY_INDEX 0xdu
 #define SPLICENIC_COMMAND_KEY_INDEX_INDEX_SHIFT 0x0u
 #define SPLICENIC_COMMAND_KEY_INDEX_INDEX_MASK 0xffffu
+#define SPLICENIC_COMMAND_BOUNDARY 0xeu
 struct splicenic_command {
 	uint32_t control; /* Written last by a producing card. */
 	uint32_t handle; /* Connection the descriptor is about; zero with no generation: none. */
@@ -2245,12 +2434,13 @@ struct splicenic_command {
 	uint32_t tick; /* When it was written. (ticks) */
 	uint32_t flags; /* Modifiers. */
 	uint32_t cookie; /* Returned in the completion. */
-	uint32_t bar2_offset; /* Bulk verbs: start in BAR2. snapshot: start in BAR0. (bytes) */
-	uint32_t value; /* fill: the word. */
+	uint32_t bar2_offset; /* Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. (bytes) */
+	uint32_t value; /* fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement). */
 	uint32_t key_control; /* CAM verbs: control word of the key. */
 	uint32_t key_ports; /* CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's. */
-	uint32_t key_index; /* CAM verbs: VIP or server index. connect: server index. */
-	uint32_t reserved[2]; /* Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value. */
+	uint32_t key_index; /* CAM verbs: VIP or server index. connect: server or group index. */
+	uint32_t boundary; /* connect with last: client sequence number behind the only request. */
+	uint32_t reserved; /* Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value. */
 };
 _Static_assert(sizeof(struct splicenic_command) == 64, "size of command");
 _Static_assert(offsetof(struct splicenic_command, control) == 0, "offset of command.control");
@@ -2267,7 +2457,8 @@ _Static_assert(offsetof(struct splicenic_command, value) == 40, "offset of comma
 _Static_assert(offsetof(struct splicenic_command, key_control) == 44, "offset of command.key_control");
 _Static_assert(offsetof(struct splicenic_command, key_ports) == 48, "offset of command.key_ports");
 _Static_assert(offsetof(struct splicenic_command, key_index) == 52, "offset of command.key_index");
-_Static_assert(offsetof(struct splicenic_command, reserved) == 56, "offset of command.reserved");
+_Static_assert(offsetof(struct splicenic_command, boundary) == 56, "offset of command.boundary");
+_Static_assert(offsetof(struct splicenic_command, reserved) == 60, "offset of command.reserved");
 
 /* Memory page. SSRAM pages. The page of address n starts at L = n × m. */
 #define SPLICENIC_MEM_PAGE_OFFSET 0x0u
@@ -2297,7 +2488,7 @@ _Static_assert(offsetof(struct splicenic_command, reserved) == 56, "offset of co
 #define SPLICENIC_MEM_CAM_SERVER_BANKS 0x1u
 #define SPLICENIC_MEM_CAM_SERVER_BANK_BYTES 0x4000000u
 
-/* Memory url. Compiled automata of the URL string match table. */
+/* Memory url. Compiled automata of the URL string match table, with the texts, conditions and networks of rules. */
 #define SPLICENIC_MEM_URL_OFFSET 0x18000000u
 #define SPLICENIC_MEM_URL_COUNT 0x80000u
 #define SPLICENIC_MEM_URL_MAX 0x80000u

@@ -10,7 +10,7 @@ package splicenic_pkg;
   localparam logic [31:0] VENDOR_ID = 32'h00001234;
   localparam logic [31:0] DEVICE_ID = 32'h00005c1c;
   localparam logic [31:0] SHELL_DIGEST = 32'hbaa5fcbf;
-  localparam logic [31:0] DATA_PATH_DIGEST = 32'he6c5342c;
+  localparam logic [31:0] DATA_PATH_DIGEST = 32'hc46ed508;
 
   // Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero.
   localparam logic [31:0] BLOCK_DIRECTORY_TYPE = 32'h00000001;
@@ -678,7 +678,7 @@ package splicenic_pkg;
   // Block url. URL string match table: walks the compiled rules over a whole request head.
   localparam logic [31:0] BLOCK_URL_TYPE = 32'h00000016;
   localparam logic [31:0] BLOCK_URL_VERSION = 32'h00000001;
-  localparam logic [31:0] BLOCK_URL_DIGEST = 32'h6e455f26;
+  localparam logic [31:0] BLOCK_URL_DIGEST = 32'h55883851;
   localparam logic [31:0] URL_BASE = 32'h00025000;
   localparam logic [31:0] URL_STRIDE = 32'h00001000;
   localparam logic [31:0] URL_INSTANCES = 32'h00000001;
@@ -696,6 +696,18 @@ package splicenic_pkg;
   localparam logic [31:0] URL_NOT_HTTP = 32'h00025128;
   // too_deep, ro: Heads whose path has too many segments.
   localparam logic [31:0] URL_TOO_DEEP = 32'h00025130;
+  // not_tls, ro: Connections whose first byte begins no TLS record.
+  localparam logic [31:0] URL_NOT_TLS = 32'h00025138;
+  // bad_hello, ro: ClientHellos that are none, or illegal.
+  localparam logic [31:0] URL_BAD_HELLO = 32'h00025140;
+  // no_sni, ro: ClientHellos without a server name.
+  localparam logic [31:0] URL_NO_SNI = 32'h00025148;
+  // h2c, ro: Connections that begin with the preface of HTTP/2.
+  localparam logic [31:0] URL_H2C = 32'h00025150;
+  // host, ro: Requests that came to a rule which only the host can test.
+  localparam logic [31:0] URL_HOST = 32'h00025158;
+  // answered, ro: Requests that the host is to answer by a rule.
+  localparam logic [31:0] URL_ANSWERED = 32'h00025160;
 
   // Block table. Bank switch of the listener, service, rule, group and URL tables.
   localparam logic [31:0] BLOCK_TABLE_TYPE = 32'h00000017;
@@ -778,7 +790,7 @@ package splicenic_pkg;
   // Block connection. What became of connections: one counter per transition and per reason of a drop.
   localparam logic [31:0] BLOCK_CONNECTION_TYPE = 32'h0000001a;
   localparam logic [31:0] BLOCK_CONNECTION_VERSION = 32'h00000001;
-  localparam logic [31:0] BLOCK_CONNECTION_DIGEST = 32'h12746a09;
+  localparam logic [31:0] BLOCK_CONNECTION_DIGEST = 32'h95f35319;
   localparam logic [31:0] CONNECTION_BASE = 32'h0002a000;
   localparam logic [31:0] CONNECTION_STRIDE = 32'h00001000;
   localparam logic [31:0] CONNECTION_INSTANCES = 32'h00000001;
@@ -868,6 +880,18 @@ package splicenic_pkg;
   localparam logic [31:0] CONNECTION_KEY_MOVED = 32'h0002a248;
   // replied, ro: The card answered in the server's place. (connections)
   localparam logic [31:0] CONNECTION_REPLIED = 32'h0002a250;
+  // rewritten, ro: The host altered what the server is sent first. (connections)
+  localparam logic [31:0] CONNECTION_REWRITTEN = 32'h0002a258;
+  // gathered, ro: Segments of heads that the host gathers, since they outgrow the head buffer. (segments)
+  localparam logic [31:0] CONNECTION_GATHERED = 32'h0002a260;
+  // fed, ro: Times the host filled a head buffer again.
+  localparam logic [31:0] CONNECTION_FED = 32'h0002a268;
+  // fallback, ro: Clients that sent nothing and went to the default group. (connections)
+  localparam logic [31:0] CONNECTION_FALLBACK = 32'h0002a270;
+  // head_timeout, ro: Clients whose head did not end in time; the host answers. (connections)
+  localparam logic [31:0] CONNECTION_HEAD_TIMEOUT = 32'h0002a278;
+  // drop_last_request, ro: Segments with bytes behind the only request; those bytes went nowhere. (segments)
+  localparam logic [31:0] CONNECTION_DROP_LAST_REQUEST = 32'h0002a280;
 
   // Block timer. Timer scan: one sweep over all pages per interval, spread evenly. Time comes from here only; one tick is a millisecond.
   localparam logic [31:0] BLOCK_TIMER_TYPE = 32'h0000001b;
@@ -1053,7 +1077,7 @@ package splicenic_pkg;
   // Block hostif. Host interface: interrupt causes and DMA errors.
   localparam logic [31:0] BLOCK_HOSTIF_TYPE = 32'h0000001c;
   localparam logic [31:0] BLOCK_HOSTIF_VERSION = 32'h00000001;
-  localparam logic [31:0] BLOCK_HOSTIF_DIGEST = 32'he37de2c0;
+  localparam logic [31:0] BLOCK_HOSTIF_DIGEST = 32'hb872aaf6;
   localparam logic [31:0] HOSTIF_BASE = 32'h00030000;
   localparam logic [31:0] HOSTIF_STRIDE = 32'h00001000;
   localparam logic [31:0] HOSTIF_INSTANCES = 32'h00000001;
@@ -1087,6 +1111,17 @@ package splicenic_pkg;
   localparam logic [31:0] HOSTIF_CAUSE_DEFENCE_LSB = 32'h00000005;
   localparam logic [31:0] HOSTIF_CAUSE_DEFENCE_WIDTH = 32'h00000001;
   localparam logic [31:0] HOSTIF_CAUSE_DEFENCE_MASK = 32'h00000020;
+  // events, rw: What the event ring tells beside opened, spliced, closed and profile.
+  localparam logic [31:0] HOSTIF_EVENTS = 32'h0003000c;
+  localparam logic [31:0] HOSTIF_EVENTS_ESTABLISHED_LSB = 32'h00000000;
+  localparam logic [31:0] HOSTIF_EVENTS_ESTABLISHED_WIDTH = 32'h00000001;
+  localparam logic [31:0] HOSTIF_EVENTS_ESTABLISHED_MASK = 32'h00000001;
+  localparam logic [31:0] HOSTIF_EVENTS_FIRST_BYTE_LSB = 32'h00000001;
+  localparam logic [31:0] HOSTIF_EVENTS_FIRST_BYTE_WIDTH = 32'h00000001;
+  localparam logic [31:0] HOSTIF_EVENTS_FIRST_BYTE_MASK = 32'h00000002;
+  localparam logic [31:0] HOSTIF_EVENTS_HEADS_LSB = 32'h00000002;
+  localparam logic [31:0] HOSTIF_EVENTS_HEADS_WIDTH = 32'h00000001;
+  localparam logic [31:0] HOSTIF_EVENTS_HEADS_MASK = 32'h00000004;
   // dma_errors, ro: DMA accesses that the host's memory map refused.
   localparam logic [31:0] HOSTIF_DMA_ERRORS = 32'h00030100;
   // interrupts, ro: Interrupts raised.
@@ -1124,12 +1159,12 @@ package splicenic_pkg;
   localparam logic [31:0] RING_ENTRIES_COUNT_LSB = 32'h00000000;
   localparam logic [31:0] RING_ENTRIES_COUNT_WIDTH = 32'h00000011;
   localparam logic [31:0] RING_ENTRIES_COUNT_MASK = 32'h0001ffff;
-  // buffer_bytes, rw: Exception ring: size of the frame buffer of a slot. (bytes)
+  // buffer_bytes, rw: Exception ring: size of the frame buffer of a slot. Event ring: size of the buffer for the begin of a head; zero: there are none. (bytes)
   localparam logic [31:0] RING_BUFFER_BYTES = 32'h00031014;
   localparam logic [31:0] RING_BUFFER_BYTES_COUNT_LSB = 32'h00000000;
   localparam logic [31:0] RING_BUFFER_BYTES_COUNT_WIDTH = 32'h00000011;
   localparam logic [31:0] RING_BUFFER_BYTES_COUNT_MASK = 32'h0001ffff;
-  // buffers, rw: Exception ring: IOVA of the frame buffer of slot 0; slot i's follows at i × buffer_bytes. (bytes)
+  // buffers, rw: Exception and event ring: IOVA of the buffer of slot 0; slot i's follows at i × buffer_bytes. (bytes)
   localparam logic [31:0] RING_BUFFERS = 32'h00031018;
   // producer, rw: Index of the next descriptor. The producer's doorbell; stores are ignored where the card produces.
   localparam logic [31:0] RING_PRODUCER = 32'h00031020;
@@ -1141,7 +1176,7 @@ package splicenic_pkg;
   localparam logic [31:0] RING_SEQUENCE = 32'h00031030;
   // descriptors, ro: Descriptors moved.
   localparam logic [31:0] RING_DESCRIPTORS = 32'h00031040;
-  // lost, ro: Descriptors not written because the ring was full or stopped.
+  // lost, ro: Descriptors not written because the ring was full or stopped. For frames about which no connection waits the exception ring is full while less than a quarter is free.
   localparam logic [31:0] RING_LOST = 32'h00031048;
   // truncated, ro: Frames that did not fit their buffer.
   localparam logic [31:0] RING_TRUNCATED = 32'h00031050;
@@ -1258,6 +1293,9 @@ package splicenic_pkg;
   localparam logic [31:0] PAGE_CLIENT_LINK_CONGESTION_LSB = 32'h0000001d;
   localparam logic [31:0] PAGE_CLIENT_LINK_CONGESTION_WIDTH = 32'h00000001;
   localparam logic [31:0] PAGE_CLIENT_LINK_CONGESTION_MASK = 32'h20000000;
+  localparam logic [31:0] PAGE_CLIENT_LINK_LAST_REQUEST_LSB = 32'h0000001e;
+  localparam logic [31:0] PAGE_CLIENT_LINK_LAST_REQUEST_WIDTH = 32'h00000001;
+  localparam logic [31:0] PAGE_CLIENT_LINK_LAST_REQUEST_MASK = 32'h40000000;
   localparam logic [31:0] PAGE_CLIENT_MAC_LO = 32'h00000004;
   localparam logic [31:0] PAGE_CLIENT_MAC_HI = 32'h00000005;
   localparam logic [31:0] PAGE_CLIENT_MAC_HI_ADDRESS_LSB = 32'h00000000;
@@ -1538,30 +1576,138 @@ package splicenic_pkg;
   localparam logic [31:0] CAM_WORD_INDEX_INDEX_MASK = 32'h0000ffff;
   localparam logic [31:0] CAM_WORD_ADDRESS = 32'h00000004;
 
-  // Format url_node. Node of a radix automaton. The children of a node are adjacent and sorted by the first byte of their labels. Labels are matched against the normalised host (lower case, no port) or path; a label longer than 12 bytes continues in a chain of nodes with one child.
+  // Format url_node. State of an automaton, with the way that leads into it. The URL table holds these, and entries of the formats url_text, url_condition and url_net. A service's root is the state before a host; its way in is a whole host, in lower case and without port. The state behind a host is at once the one before a path, whose ways are segments: a label begins with the segment and may go on with the only ones that can follow, up to a slash or the path's end. The ways out of a state lie in a block of 2^log2 nodes (entries; pairs of them where wide) by the hash of the host or the segment: from (hash >> shift) mod 2^log2 on, around the end, up to a node that is not used, at most 16. The hash is over the bytes as little-endian words of 64 bits, the last filled up with zeros: h begins as the number of bytes xor 0x9e3779b97f4a7c15; for each word, h becomes the high xor the low half of (h xor word) × 0xd6e8feb86659fd93.
   localparam logic [31:0] URL_NODE_BYTES = 32'h00000020;
   localparam logic [31:0] URL_NODE_WORDS = 32'h00000008;
   localparam logic [31:0] URL_NODE_CONTROL = 32'h00000000;
-  localparam logic [31:0] URL_NODE_CONTROL_LABEL_BYTES_LSB = 32'h00000000;
-  localparam logic [31:0] URL_NODE_CONTROL_LABEL_BYTES_WIDTH = 32'h00000004;
-  localparam logic [31:0] URL_NODE_CONTROL_LABEL_BYTES_MASK = 32'h0000000f;
-  localparam logic [31:0] URL_NODE_CONTROL_CHILDREN_LSB = 32'h00000004;
-  localparam logic [31:0] URL_NODE_CONTROL_CHILDREN_WIDTH = 32'h00000009;
-  localparam logic [31:0] URL_NODE_CONTROL_CHILDREN_MASK = 32'h00001ff0;
-  localparam logic [31:0] URL_NODE_CONTROL_EXACT_LSB = 32'h00000010;
-  localparam logic [31:0] URL_NODE_CONTROL_EXACT_WIDTH = 32'h00000001;
-  localparam logic [31:0] URL_NODE_CONTROL_EXACT_MASK = 32'h00010000;
-  localparam logic [31:0] URL_NODE_CONTROL_PREFIX_LSB = 32'h00000011;
-  localparam logic [31:0] URL_NODE_CONTROL_PREFIX_WIDTH = 32'h00000001;
-  localparam logic [31:0] URL_NODE_CONTROL_PREFIX_MASK = 32'h00020000;
-  localparam logic [31:0] URL_NODE_CONTROL_PATH_LSB = 32'h00000012;
-  localparam logic [31:0] URL_NODE_CONTROL_PATH_WIDTH = 32'h00000001;
-  localparam logic [31:0] URL_NODE_CONTROL_PATH_MASK = 32'h00040000;
-  localparam logic [31:0] URL_NODE_FIRST_CHILD = 32'h00000001;
-  localparam logic [31:0] URL_NODE_EXACT_RULE = 32'h00000002;
-  localparam logic [31:0] URL_NODE_PREFIX_RULE = 32'h00000003;
-  localparam logic [31:0] URL_NODE_PATH_ROOT = 32'h00000004;
+  localparam logic [31:0] URL_NODE_CONTROL_USED_LSB = 32'h00000000;
+  localparam logic [31:0] URL_NODE_CONTROL_USED_WIDTH = 32'h00000001;
+  localparam logic [31:0] URL_NODE_CONTROL_USED_MASK = 32'h00000001;
+  localparam logic [31:0] URL_NODE_CONTROL_FAR_LSB = 32'h00000001;
+  localparam logic [31:0] URL_NODE_CONTROL_FAR_WIDTH = 32'h00000001;
+  localparam logic [31:0] URL_NODE_CONTROL_FAR_MASK = 32'h00000002;
+  localparam logic [31:0] URL_NODE_CONTROL_ALIAS_LSB = 32'h00000002;
+  localparam logic [31:0] URL_NODE_CONTROL_ALIAS_WIDTH = 32'h00000001;
+  localparam logic [31:0] URL_NODE_CONTROL_ALIAS_MASK = 32'h00000004;
+  localparam logic [31:0] URL_NODE_CONTROL_CHILDREN_LSB = 32'h00000003;
+  localparam logic [31:0] URL_NODE_CONTROL_CHILDREN_WIDTH = 32'h00000001;
+  localparam logic [31:0] URL_NODE_CONTROL_CHILDREN_MASK = 32'h00000008;
+  localparam logic [31:0] URL_NODE_CONTROL_FINAL_LSB = 32'h00000004;
+  localparam logic [31:0] URL_NODE_CONTROL_FINAL_WIDTH = 32'h00000001;
+  localparam logic [31:0] URL_NODE_CONTROL_FINAL_MASK = 32'h00000010;
+  localparam logic [31:0] URL_NODE_CONTROL_OTHERWISE_LSB = 32'h00000005;
+  localparam logic [31:0] URL_NODE_CONTROL_OTHERWISE_WIDTH = 32'h00000002;
+  localparam logic [31:0] URL_NODE_CONTROL_OTHERWISE_MASK = 32'h00000060;
+  localparam logic [31:0] URL_NODE_CONTROL_OTHERWISE_NONE = 32'h00000000;
+  localparam logic [31:0] URL_NODE_CONTROL_OTHERWISE_STATE = 32'h00000001;
+  localparam logic [31:0] URL_NODE_CONTROL_OTHERWISE_AGAIN = 32'h00000002;
+  localparam logic [31:0] URL_NODE_CONTROL_OTHERWISE_SUFFIX = 32'h00000003;
+  localparam logic [31:0] URL_NODE_CONTROL_VACANT_LSB = 32'h00000007;
+  localparam logic [31:0] URL_NODE_CONTROL_VACANT_WIDTH = 32'h00000001;
+  localparam logic [31:0] URL_NODE_CONTROL_VACANT_MASK = 32'h00000080;
+  localparam logic [31:0] URL_NODE_CONTROL_LABEL_BYTES_LSB = 32'h00000010;
+  localparam logic [31:0] URL_NODE_CONTROL_LABEL_BYTES_WIDTH = 32'h0000000d;
+  localparam logic [31:0] URL_NODE_CONTROL_LABEL_BYTES_MASK = 32'h1fff0000;
+  localparam logic [31:0] URL_NODE_CHILDREN = 32'h00000001;
+  localparam logic [31:0] URL_NODE_CHILDREN_FIRST_LSB = 32'h00000000;
+  localparam logic [31:0] URL_NODE_CHILDREN_FIRST_WIDTH = 32'h00000014;
+  localparam logic [31:0] URL_NODE_CHILDREN_FIRST_MASK = 32'h000fffff;
+  localparam logic [31:0] URL_NODE_CHILDREN_LOG2_LSB = 32'h00000014;
+  localparam logic [31:0] URL_NODE_CHILDREN_LOG2_WIDTH = 32'h00000005;
+  localparam logic [31:0] URL_NODE_CHILDREN_LOG2_MASK = 32'h01f00000;
+  localparam logic [31:0] URL_NODE_CHILDREN_SHIFT_LSB = 32'h00000019;
+  localparam logic [31:0] URL_NODE_CHILDREN_SHIFT_WIDTH = 32'h00000006;
+  localparam logic [31:0] URL_NODE_CHILDREN_SHIFT_MASK = 32'h7e000000;
+  localparam logic [31:0] URL_NODE_CHILDREN_WIDE_LSB = 32'h0000001f;
+  localparam logic [31:0] URL_NODE_CHILDREN_WIDE_WIDTH = 32'h00000001;
+  localparam logic [31:0] URL_NODE_CHILDREN_WIDE_MASK = 32'h80000000;
+  localparam logic [31:0] URL_NODE_TAKE = 32'h00000002;
+  localparam logic [31:0] URL_NODE_TAKE_INDEX_LSB = 32'h00000000;
+  localparam logic [31:0] URL_NODE_TAKE_INDEX_WIDTH = 32'h00000016;
+  localparam logic [31:0] URL_NODE_TAKE_INDEX_MASK = 32'h003fffff;
+  localparam logic [31:0] URL_NODE_TAKE_COUNT_LSB = 32'h00000016;
+  localparam logic [31:0] URL_NODE_TAKE_COUNT_WIDTH = 32'h00000005;
+  localparam logic [31:0] URL_NODE_TAKE_COUNT_MASK = 32'h07c00000;
+  localparam logic [31:0] URL_NODE_TAKE_SURE_LSB = 32'h0000001e;
+  localparam logic [31:0] URL_NODE_TAKE_SURE_WIDTH = 32'h00000001;
+  localparam logic [31:0] URL_NODE_TAKE_SURE_MASK = 32'h40000000;
+  localparam logic [31:0] URL_NODE_TAKE_HOST_LSB = 32'h0000001f;
+  localparam logic [31:0] URL_NODE_TAKE_HOST_WIDTH = 32'h00000001;
+  localparam logic [31:0] URL_NODE_TAKE_HOST_MASK = 32'h80000000;
+  localparam logic [31:0] URL_NODE_OTHERWISE = 32'h00000003;
+  localparam logic [31:0] URL_NODE_OTHERWISE_NODE_LSB = 32'h00000000;
+  localparam logic [31:0] URL_NODE_OTHERWISE_NODE_WIDTH = 32'h00000014;
+  localparam logic [31:0] URL_NODE_OTHERWISE_NODE_MASK = 32'h000fffff;
+  localparam logic [31:0] URL_NODE_NEXT = 32'h00000004;
+  localparam logic [31:0] URL_NODE_NEXT_NODE_LSB = 32'h00000000;
+  localparam logic [31:0] URL_NODE_NEXT_NODE_WIDTH = 32'h00000014;
+  localparam logic [31:0] URL_NODE_NEXT_NODE_MASK = 32'h000fffff;
+  localparam logic [31:0] URL_NODE_NEXT_VALID_LSB = 32'h0000001f;
+  localparam logic [31:0] URL_NODE_NEXT_VALID_WIDTH = 32'h00000001;
+  localparam logic [31:0] URL_NODE_NEXT_VALID_MASK = 32'h80000000;
   localparam logic [31:0] URL_NODE_LABEL = 32'h00000005;
+
+  // Format url_text. Bytes of a label or of a condition, which may go on in the entries behind; or a list of rules.
+  localparam logic [31:0] URL_TEXT_BYTES = 32'h00000020;
+  localparam logic [31:0] URL_TEXT_WORDS = 32'h00000008;
+  localparam logic [31:0] URL_TEXT_DATA = 32'h00000000;
+
+  // Format url_condition. A test of a request, in the URL table. A rule's conditions are adjacent.
+  localparam logic [31:0] URL_CONDITION_BYTES = 32'h00000020;
+  localparam logic [31:0] URL_CONDITION_WORDS = 32'h00000008;
+  localparam logic [31:0] URL_CONDITION_CONTROL = 32'h00000000;
+  localparam logic [31:0] URL_CONDITION_CONTROL_VALID_LSB = 32'h00000000;
+  localparam logic [31:0] URL_CONDITION_CONTROL_VALID_WIDTH = 32'h00000001;
+  localparam logic [31:0] URL_CONDITION_CONTROL_VALID_MASK = 32'h00000001;
+  localparam logic [31:0] URL_CONDITION_CONTROL_SUBJECT_LSB = 32'h00000001;
+  localparam logic [31:0] URL_CONDITION_CONTROL_SUBJECT_WIDTH = 32'h00000003;
+  localparam logic [31:0] URL_CONDITION_CONTROL_SUBJECT_MASK = 32'h0000000e;
+  localparam logic [31:0] URL_CONDITION_CONTROL_SUBJECT_METHOD = 32'h00000000;
+  localparam logic [31:0] URL_CONDITION_CONTROL_SUBJECT_HEADER = 32'h00000001;
+  localparam logic [31:0] URL_CONDITION_CONTROL_SUBJECT_QUERY = 32'h00000002;
+  localparam logic [31:0] URL_CONDITION_CONTROL_SUBJECT_COOKIE = 32'h00000003;
+  localparam logic [31:0] URL_CONDITION_CONTROL_SUBJECT_SOURCE = 32'h00000004;
+  localparam logic [31:0] URL_CONDITION_CONTROL_SUBJECT_ALPN = 32'h00000005;
+  localparam logic [31:0] URL_CONDITION_CONTROL_TEST_LSB = 32'h00000004;
+  localparam logic [31:0] URL_CONDITION_CONTROL_TEST_WIDTH = 32'h00000002;
+  localparam logic [31:0] URL_CONDITION_CONTROL_TEST_MASK = 32'h00000030;
+  localparam logic [31:0] URL_CONDITION_CONTROL_TEST_EQUAL = 32'h00000000;
+  localparam logic [31:0] URL_CONDITION_CONTROL_TEST_PREFIX = 32'h00000001;
+  localparam logic [31:0] URL_CONDITION_CONTROL_TEST_PRESENT = 32'h00000002;
+  localparam logic [31:0] URL_CONDITION_CONTROL_FAR_LSB = 32'h00000006;
+  localparam logic [31:0] URL_CONDITION_CONTROL_FAR_WIDTH = 32'h00000001;
+  localparam logic [31:0] URL_CONDITION_CONTROL_FAR_MASK = 32'h00000040;
+  localparam logic [31:0] URL_CONDITION_LENGTH = 32'h00000001;
+  localparam logic [31:0] URL_CONDITION_LENGTH_NAME_LSB = 32'h00000000;
+  localparam logic [31:0] URL_CONDITION_LENGTH_NAME_WIDTH = 32'h00000010;
+  localparam logic [31:0] URL_CONDITION_LENGTH_NAME_MASK = 32'h0000ffff;
+  localparam logic [31:0] URL_CONDITION_LENGTH_VALUE_LSB = 32'h00000010;
+  localparam logic [31:0] URL_CONDITION_LENGTH_VALUE_WIDTH = 32'h00000010;
+  localparam logic [31:0] URL_CONDITION_LENGTH_VALUE_MASK = 32'hffff0000;
+  localparam logic [31:0] URL_CONDITION_AT = 32'h00000002;
+  localparam logic [31:0] URL_CONDITION_AT_NODE_LSB = 32'h00000000;
+  localparam logic [31:0] URL_CONDITION_AT_NODE_WIDTH = 32'h00000014;
+  localparam logic [31:0] URL_CONDITION_AT_NODE_MASK = 32'h000fffff;
+  localparam logic [31:0] URL_CONDITION_TEXT = 32'h00000003;
+
+  // Format url_net. A network that clients may be of, in the URL table.
+  localparam logic [31:0] URL_NET_BYTES = 32'h00000020;
+  localparam logic [31:0] URL_NET_WORDS = 32'h00000008;
+  localparam logic [31:0] URL_NET_CONTROL = 32'h00000000;
+  localparam logic [31:0] URL_NET_CONTROL_VALID_LSB = 32'h00000000;
+  localparam logic [31:0] URL_NET_CONTROL_VALID_WIDTH = 32'h00000001;
+  localparam logic [31:0] URL_NET_CONTROL_VALID_MASK = 32'h00000001;
+  localparam logic [31:0] URL_NET_CONTROL_KIND_LSB = 32'h00000001;
+  localparam logic [31:0] URL_NET_CONTROL_KIND_WIDTH = 32'h00000003;
+  localparam logic [31:0] URL_NET_CONTROL_KIND_MASK = 32'h0000000e;
+  localparam logic [31:0] URL_NET_CONTROL_KIND_NONE = 32'h00000000;
+  localparam logic [31:0] URL_NET_CONTROL_KIND_IPV4 = 32'h00000001;
+  localparam logic [31:0] URL_NET_CONTROL_KIND_IPV6 = 32'h00000002;
+  localparam logic [31:0] URL_NET_CONTROL_KIND_LOCAL = 32'h00000003;
+  localparam logic [31:0] URL_NET_CONTROL_BITS_LSB = 32'h00000008;
+  localparam logic [31:0] URL_NET_CONTROL_BITS_WIDTH = 32'h00000008;
+  localparam logic [31:0] URL_NET_CONTROL_BITS_MASK = 32'h0000ff00;
+  localparam logic [31:0] URL_NET_ADDRESS = 32'h00000001;
 
   // Format rule. Where a match leads.
   localparam logic [31:0] RULE_BYTES = 32'h00000010;
@@ -1570,6 +1716,12 @@ package splicenic_pkg;
   localparam logic [31:0] RULE_CONTROL_VALID_LSB = 32'h00000000;
   localparam logic [31:0] RULE_CONTROL_VALID_WIDTH = 32'h00000001;
   localparam logic [31:0] RULE_CONTROL_VALID_MASK = 32'h00000001;
+  localparam logic [31:0] RULE_CONTROL_HOST_LSB = 32'h00000001;
+  localparam logic [31:0] RULE_CONTROL_HOST_WIDTH = 32'h00000001;
+  localparam logic [31:0] RULE_CONTROL_HOST_MASK = 32'h00000002;
+  localparam logic [31:0] RULE_CONTROL_ANSWER_LSB = 32'h00000002;
+  localparam logic [31:0] RULE_CONTROL_ANSWER_WIDTH = 32'h00000001;
+  localparam logic [31:0] RULE_CONTROL_ANSWER_MASK = 32'h00000004;
   localparam logic [31:0] RULE_CONTROL_GROUP_LSB = 32'h00000010;
   localparam logic [31:0] RULE_CONTROL_GROUP_WIDTH = 32'h00000010;
   localparam logic [31:0] RULE_CONTROL_GROUP_MASK = 32'hffff0000;
@@ -1578,6 +1730,13 @@ package splicenic_pkg;
   localparam logic [31:0] RULE_SERVICE_SERVICE_WIDTH = 32'h00000010;
   localparam logic [31:0] RULE_SERVICE_SERVICE_MASK = 32'h0000ffff;
   localparam logic [31:0] RULE_ORDER = 32'h00000002;
+  localparam logic [31:0] RULE_CONDITIONS = 32'h00000003;
+  localparam logic [31:0] RULE_CONDITIONS_FIRST_LSB = 32'h00000000;
+  localparam logic [31:0] RULE_CONDITIONS_FIRST_WIDTH = 32'h00000014;
+  localparam logic [31:0] RULE_CONDITIONS_FIRST_MASK = 32'h000fffff;
+  localparam logic [31:0] RULE_CONDITIONS_COUNT_LSB = 32'h00000014;
+  localparam logic [31:0] RULE_CONDITIONS_COUNT_WIDTH = 32'h00000004;
+  localparam logic [31:0] RULE_CONDITIONS_COUNT_MASK = 32'h00f00000;
 
   // Format rule_counter. Hits of a rule.
   localparam logic [31:0] RULE_COUNTER_BYTES = 32'h00000008;
@@ -1656,6 +1815,15 @@ package splicenic_pkg;
   localparam logic [31:0] SERVICE_CONTROL_IDLE_SILENT_LSB = 32'h0000000c;
   localparam logic [31:0] SERVICE_CONTROL_IDLE_SILENT_WIDTH = 32'h00000001;
   localparam logic [31:0] SERVICE_CONTROL_IDLE_SILENT_MASK = 32'h00001000;
+  localparam logic [31:0] SERVICE_CONTROL_REWRITE_LSB = 32'h0000000d;
+  localparam logic [31:0] SERVICE_CONTROL_REWRITE_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVICE_CONTROL_REWRITE_MASK = 32'h00002000;
+  localparam logic [31:0] SERVICE_CONTROL_SERVER_FIRST_LSB = 32'h0000000e;
+  localparam logic [31:0] SERVICE_CONTROL_SERVER_FIRST_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVICE_CONTROL_SERVER_FIRST_MASK = 32'h00004000;
+  localparam logic [31:0] SERVICE_CONTROL_HAS_H2C_LSB = 32'h0000000f;
+  localparam logic [31:0] SERVICE_CONTROL_HAS_H2C_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVICE_CONTROL_HAS_H2C_MASK = 32'h00008000;
   localparam logic [31:0] SERVICE_URL_ROOT = 32'h00000001;
   localparam logic [31:0] SERVICE_DEFAULT = 32'h00000002;
   localparam logic [31:0] SERVICE_DEFAULT_GROUP_LSB = 32'h00000000;
@@ -1686,6 +1854,11 @@ package splicenic_pkg;
   localparam logic [31:0] SERVICE_PROMISE_ECN_MASK = 32'h00000080;
   localparam logic [31:0] SERVICE_IDLE = 32'h00000005;
   localparam logic [31:0] SERVICE_WAIT_HEAD = 32'h00000006;
+  localparam logic [31:0] SERVICE_FALLBACK = 32'h00000007;
+  localparam logic [31:0] SERVICE_H2C = 32'h00000008;
+  localparam logic [31:0] SERVICE_H2C_GROUP_LSB = 32'h00000000;
+  localparam logic [31:0] SERVICE_H2C_GROUP_WIDTH = 32'h00000010;
+  localparam logic [31:0] SERVICE_H2C_GROUP_MASK = 32'h0000ffff;
 
   // Format group. A set of servers.
   localparam logic [31:0] GROUP_BYTES = 32'h00000010;
@@ -1926,6 +2099,16 @@ package splicenic_pkg;
   localparam logic [31:0] EXCEPTION_REASON_REASON_SERVER_FAILED = 32'h0000000f;
   localparam logic [31:0] EXCEPTION_REASON_REASON_KEY_EXISTS = 32'h00000010;
   localparam logic [31:0] EXCEPTION_REASON_REASON_TOO_BIG = 32'h00000011;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_REWRITE = 32'h00000012;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_RULE_HOST = 32'h00000013;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_ANSWER = 32'h00000014;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_HEAD_MORE = 32'h00000015;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_HELD_MORE = 32'h00000016;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_HEAD_TIMEOUT = 32'h00000017;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_NOT_HTTP = 32'h00000018;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_NOT_TLS = 32'h00000019;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_H2C = 32'h0000001a;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_BAD_HELLO = 32'h0000001b;
   localparam logic [31:0] EXCEPTION_REASON_SIDE_LSB = 32'h00000008;
   localparam logic [31:0] EXCEPTION_REASON_SIDE_WIDTH = 32'h00000001;
   localparam logic [31:0] EXCEPTION_REASON_SIDE_MASK = 32'h00000100;
@@ -1966,6 +2149,8 @@ package splicenic_pkg;
   localparam logic [31:0] EVENT_CONTROL_TYPE_SPLICED = 32'h00000002;
   localparam logic [31:0] EVENT_CONTROL_TYPE_CLOSED = 32'h00000003;
   localparam logic [31:0] EVENT_CONTROL_TYPE_PROFILE = 32'h00000004;
+  localparam logic [31:0] EVENT_CONTROL_TYPE_ESTABLISHED = 32'h00000005;
+  localparam logic [31:0] EVENT_CONTROL_TYPE_FIRST_BYTE = 32'h00000006;
   localparam logic [31:0] EVENT_CONTROL_STATUS_LSB = 32'h00000008;
   localparam logic [31:0] EVENT_CONTROL_STATUS_WIDTH = 32'h00000008;
   localparam logic [31:0] EVENT_CONTROL_STATUS_MASK = 32'h0000ff00;
@@ -2151,6 +2336,8 @@ package splicenic_pkg;
   localparam logic [31:0] COMMAND_CONTROL_TYPE_SNAPSHOT = 32'h0000000c;
   localparam logic [31:0] COMMAND_CONTROL_TYPE_CONNECT = 32'h0000000d;
   localparam logic [31:0] COMMAND_CONTROL_TYPE_REPLY = 32'h0000000e;
+  localparam logic [31:0] COMMAND_CONTROL_TYPE_TAKE = 32'h0000000f;
+  localparam logic [31:0] COMMAND_CONTROL_TYPE_FEED = 32'h00000010;
   localparam logic [31:0] COMMAND_CONTROL_STATUS_LSB = 32'h00000008;
   localparam logic [31:0] COMMAND_CONTROL_STATUS_WIDTH = 32'h00000008;
   localparam logic [31:0] COMMAND_CONTROL_STATUS_MASK = 32'h0000ff00;
@@ -2192,6 +2379,18 @@ package splicenic_pkg;
   localparam logic [31:0] COMMAND_FLAGS_LEG_B_LSB = 32'h00000003;
   localparam logic [31:0] COMMAND_FLAGS_LEG_B_WIDTH = 32'h00000001;
   localparam logic [31:0] COMMAND_FLAGS_LEG_B_MASK = 32'h00000008;
+  localparam logic [31:0] COMMAND_FLAGS_GROUP_LSB = 32'h00000004;
+  localparam logic [31:0] COMMAND_FLAGS_GROUP_WIDTH = 32'h00000001;
+  localparam logic [31:0] COMMAND_FLAGS_GROUP_MASK = 32'h00000010;
+  localparam logic [31:0] COMMAND_FLAGS_REPLACE_LSB = 32'h00000005;
+  localparam logic [31:0] COMMAND_FLAGS_REPLACE_WIDTH = 32'h00000001;
+  localparam logic [31:0] COMMAND_FLAGS_REPLACE_MASK = 32'h00000020;
+  localparam logic [31:0] COMMAND_FLAGS_LAST_LSB = 32'h00000006;
+  localparam logic [31:0] COMMAND_FLAGS_LAST_WIDTH = 32'h00000001;
+  localparam logic [31:0] COMMAND_FLAGS_LAST_MASK = 32'h00000040;
+  localparam logic [31:0] COMMAND_FLAGS_KEEP_LSB = 32'h00000007;
+  localparam logic [31:0] COMMAND_FLAGS_KEEP_WIDTH = 32'h00000001;
+  localparam logic [31:0] COMMAND_FLAGS_KEEP_MASK = 32'h00000080;
   localparam logic [31:0] COMMAND_COOKIE = 32'h00000008;
   localparam logic [31:0] COMMAND_BAR2_OFFSET = 32'h00000009;
   localparam logic [31:0] COMMAND_VALUE = 32'h0000000a;
@@ -2226,6 +2425,7 @@ package splicenic_pkg;
   localparam logic [31:0] COMMAND_KEY_INDEX_INDEX_LSB = 32'h00000000;
   localparam logic [31:0] COMMAND_KEY_INDEX_INDEX_WIDTH = 32'h00000010;
   localparam logic [31:0] COMMAND_KEY_INDEX_INDEX_MASK = 32'h0000ffff;
+  localparam logic [31:0] COMMAND_BOUNDARY = 32'h0000000e;
 
   // Memory page. SSRAM pages. The page of address n starts at L = n × m.
   localparam logic [31:0] MEM_PAGE_OFFSET = 32'h00000000;
@@ -2255,7 +2455,7 @@ package splicenic_pkg;
   localparam logic [31:0] MEM_CAM_SERVER_BANKS = 32'h00000001;
   localparam logic [31:0] MEM_CAM_SERVER_BANK_BYTES = 32'h04000000;
 
-  // Memory url. Compiled automata of the URL string match table.
+  // Memory url. Compiled automata of the URL string match table, with the texts, conditions and networks of rules.
   localparam logic [31:0] MEM_URL_OFFSET = 32'h18000000;
   localparam logic [31:0] MEM_URL_COUNT = 32'h00080000;
   localparam logic [31:0] MEM_URL_MAX = 32'h00080000;

@@ -308,7 +308,7 @@ var Blocks = []BlockInfo{
 			{Name: "released", Offset: 0x108, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "buffers", Doc: "Buffers given back."},
 			{Name: "none_free", Offset: 0x110, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "First payloads dropped unacknowledged because no buffer was free."},
 		}},
-	{Name: "url", Type: 0x16, Version: 1, Offset: 0x25000, Stride: 0x1000, Instances: []string{"url"}, Digest: 0x6e455f26,
+	{Name: "url", Type: 0x16, Version: 1, Offset: 0x25000, Stride: 0x1000, Instances: []string{"url"}, Digest: 0x55883851,
 		Doc: "URL string match table: walks the compiled rules over a whole request head.",
 		Registers: []RegisterInfo{
 			{Name: "lookups", Offset: 0x100, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Heads matched."},
@@ -318,6 +318,12 @@ var Blocks = []BlockInfo{
 			{Name: "malformed", Offset: 0x120, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Heads that are not a legal request."},
 			{Name: "not_http", Offset: 0x128, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Heads whose first byte cannot start a request."},
 			{Name: "too_deep", Offset: 0x130, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Heads whose path has too many segments."},
+			{Name: "not_tls", Offset: 0x138, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Connections whose first byte begins no TLS record."},
+			{Name: "bad_hello", Offset: 0x140, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "ClientHellos that are none, or illegal."},
+			{Name: "no_sni", Offset: 0x148, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "ClientHellos without a server name."},
+			{Name: "h2c", Offset: 0x150, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Connections that begin with the preface of HTTP/2."},
+			{Name: "host", Offset: 0x158, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Requests that came to a rule which only the host can test."},
+			{Name: "answered", Offset: 0x160, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Requests that the host is to answer by a rule."},
 		}},
 	{Name: "table", Type: 0x17, Version: 1, Offset: 0x26000, Stride: 0x1000, Instances: []string{"table"}, Digest: 0x45259b7b,
 		Doc: "Bank switch of the listener, service, rule, group and URL tables.",
@@ -355,7 +361,7 @@ var Blocks = []BlockInfo{
 			{Name: "reply", Offset: 0x138, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments of an answer of our own sent."},
 			{Name: "resent_reply", Offset: 0x140, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments of an answer of our own sent again."},
 		}},
-	{Name: "connection", Type: 0x1a, Version: 1, Offset: 0x2a000, Stride: 0x1000, Instances: []string{"connection"}, Digest: 0x12746a09,
+	{Name: "connection", Type: 0x1a, Version: 1, Offset: 0x2a000, Stride: 0x1000, Instances: []string{"connection"}, Digest: 0x95f35319,
 		Doc: "What became of connections: one counter per transition and per reason of a drop.",
 		Registers: []RegisterInfo{
 			{Name: "opened", Offset: 0x100, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "A SYN, or the proof that a cookie is, took a page."},
@@ -401,6 +407,12 @@ var Blocks = []BlockInfo{
 			{Name: "key_recycled", Offset: 0x240, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "A server-side key was taken from a connection in CLOSING or QUARANTINE."},
 			{Name: "key_moved", Offset: 0x248, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "A source port of ours stands in for the client's: its server-side key was taken."},
 			{Name: "replied", Offset: 0x250, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The card answered in the server's place."},
+			{Name: "rewritten", Offset: 0x258, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The host altered what the server is sent first."},
+			{Name: "gathered", Offset: 0x260, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments of heads that the host gathers, since they outgrow the head buffer."},
+			{Name: "fed", Offset: 0x268, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Times the host filled a head buffer again."},
+			{Name: "fallback", Offset: 0x270, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Clients that sent nothing and went to the default group."},
+			{Name: "head_timeout", Offset: 0x278, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Clients whose head did not end in time; the host answers."},
+			{Name: "drop_last_request", Offset: 0x280, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments with bytes behind the only request; those bytes went nowhere."},
 		}},
 	{Name: "timer", Type: 0x1b, Version: 1, Offset: 0x2c000, Stride: 0x1000, Instances: []string{"timer"}, Digest: 0x82e9334d,
 		Doc: "Timer scan: one sweep over all pages per interval, spread evenly. Time comes from here only; one tick is a millisecond.",
@@ -493,7 +505,7 @@ var Blocks = []BlockInfo{
 			{Name: "switched_on", Offset: 0x128, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Times the stage became active."},
 			{Name: "switched_off", Offset: 0x130, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Times it ended."},
 		}},
-	{Name: "hostif", Type: 0x1c, Version: 1, Offset: 0x30000, Stride: 0x1000, Instances: []string{"hostif"}, Digest: 0xe37de2c0,
+	{Name: "hostif", Type: 0x1c, Version: 1, Offset: 0x30000, Stride: 0x1000, Instances: []string{"hostif"}, Digest: 0xb872aaf6,
 		Doc: "Host interface: interrupt causes and DMA errors.",
 		Registers: []RegisterInfo{
 			{Name: "control", Offset: 0x0, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Doc: "Operation of the interface.", Fields: []FieldInfo{
@@ -509,6 +521,11 @@ var Blocks = []BlockInfo{
 				{Name: "dma", Lsb: 3, Width: 1, Access: W1C, Doc: "A DMA access failed."},
 				{Name: "sensor", Lsb: 4, Width: 1, Access: W1C, Doc: "A sensor alarm was set."},
 				{Name: "defence", Lsb: 5, Width: 1, Access: W1C, Doc: "The SYN defence switched on or off."},
+			}},
+			{Name: "events", Offset: 0xc, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Doc: "What the event ring tells beside opened, spliced, closed and profile.", Fields: []FieldInfo{
+				{Name: "established", Lsb: 0, Width: 1, Access: RW, Doc: "A client completed its handshake."},
+				{Name: "first_byte", Lsb: 1, Width: 1, Access: RW, Doc: "A server sent its first payload."},
+				{Name: "heads", Lsb: 2, Width: 1, Access: RW, Doc: "A spliced event brings the begin of the head in the ring's buffers."},
 			}},
 			{Name: "dma_errors", Offset: 0x100, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "DMA accesses that the host's memory map refused."},
 			{Name: "interrupts", Offset: 0x108, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Interrupts raised."},
@@ -527,16 +544,16 @@ var Blocks = []BlockInfo{
 			{Name: "entries", Offset: 0x10, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Unit: "descriptors", Doc: "Size of the ring.", Fields: []FieldInfo{
 				{Name: "count", Lsb: 0, Width: 17, Access: RW, Doc: "A power of two, at most 65,536."},
 			}},
-			{Name: "buffer_bytes", Offset: 0x14, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Unit: "bytes", Doc: "Exception ring: size of the frame buffer of a slot.", Fields: []FieldInfo{
+			{Name: "buffer_bytes", Offset: 0x14, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Unit: "bytes", Doc: "Exception ring: size of the frame buffer of a slot. Event ring: size of the buffer for the begin of a head; zero: there are none.", Fields: []FieldInfo{
 				{Name: "count", Lsb: 0, Width: 17, Access: RW, Doc: "A multiple of 64, at most 65,536."},
 			}},
-			{Name: "buffers", Offset: 0x18, Count: 1, Stride: 8, Access: RW, Class: ClassPointer, Wide: true, Unit: "bytes", Doc: "Exception ring: IOVA of the frame buffer of slot 0; slot i's follows at i × buffer_bytes."},
+			{Name: "buffers", Offset: 0x18, Count: 1, Stride: 8, Access: RW, Class: ClassPointer, Wide: true, Unit: "bytes", Doc: "Exception and event ring: IOVA of the buffer of slot 0; slot i's follows at i × buffer_bytes."},
 			{Name: "producer", Offset: 0x20, Count: 1, Stride: 4, Access: RW, Class: ClassPointer, Doc: "Index of the next descriptor. The producer's doorbell; stores are ignored where the card produces."},
 			{Name: "consumer", Offset: 0x24, Count: 1, Stride: 4, Access: RW, Class: ClassPointer, Doc: "Index of the next descriptor to be consumed. The consumer's doorbell; stores are ignored where the card consumes."},
 			{Name: "writeback", Offset: 0x28, Count: 1, Stride: 8, Access: RW, Class: ClassPointer, Wide: true, Unit: "bytes", Doc: "IOVA of a word the card writes its own index to, a multiple of 64; zero: none."},
 			{Name: "sequence", Offset: 0x30, Count: 1, Stride: 4, Access: RO, Class: ClassPointer, Doc: "Sequence number of the next descriptor, the lost ones counted."},
 			{Name: "descriptors", Offset: 0x40, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Descriptors moved."},
-			{Name: "lost", Offset: 0x48, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Descriptors not written because the ring was full or stopped."},
+			{Name: "lost", Offset: 0x48, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Descriptors not written because the ring was full or stopped. For frames about which no connection waits the exception ring is full while less than a quarter is free."},
 			{Name: "truncated", Offset: 0x50, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Frames that did not fit their buffer."},
 		}},
 }
@@ -582,6 +599,7 @@ var Formats = []FormatInfo{
 			{Name: "client_wscale", Lsb: 24, Width: 4, Access: RW, Doc: "Shift of the client's window fields."},
 			{Name: "cookie", Lsb: 28, Width: 1, Access: RW, Doc: "The client proved itself with a cookie: its SYN is known as far as the cookie kept it."},
 			{Name: "congestion", Lsb: 29, Width: 1, Access: RW, Doc: "A CE mark came before the splice: our ACKs tell the client until it says that it knows."},
+			{Name: "last_request", Lsb: 30, Width: 1, Access: RW, Doc: "boundary_client is the end of the only request: the client's bytes behind it go nowhere."},
 		}},
 		{Name: "client_mac_lo", Index: 4, Count: 1, Doc: "MAC address the client's SYN came from: replies go back the same way."},
 		{Name: "client_mac_hi", Index: 5, Count: 1, Doc: "Upper bits.", Fields: []FieldInfo{
@@ -593,7 +611,7 @@ var Formats = []FormatInfo{
 		{Name: "packets_server", Index: 8, Count: 1, Unit: "packets", Doc: "Packets from the server, as wire segments."},
 		{Name: "bytes_client", Index: 9, Count: 1, Unit: "bytes", Doc: "TCP payload from the client, low word."},
 		{Name: "bytes_server", Index: 10, Count: 1, Unit: "bytes", Doc: "TCP payload from the server, low word."},
-		{Name: "held_boundary", Index: 11, Count: 1, Doc: "H, in client sequence space: below it bytes are ours to deliver."},
+		{Name: "held_boundary", Index: 11, Count: 1, Doc: "H, in client sequence space: what the client is acknowledged before the splice, a FIN included. After it, what lies below is ours to deliver."},
 		{Name: "client_address", Index: 12, Count: 4, Doc: "The client's address."},
 		{Name: "a_index", Index: 16, Count: 1, Doc: "Who is at the server end.", Fields: []FieldInfo{
 			{Name: "server", Lsb: 0, Width: 16, Access: RW, Doc: "Server index."},
@@ -625,12 +643,12 @@ var Formats = []FormatInfo{
 		{Name: "a_seq_client", Index: 24, Count: 1, Doc: "Highest end of sequence from the client, in the client's numbers."},
 		{Name: "a_ack_client", Index: 25, Count: 1, Doc: "Highest acknowledgement from the client, in the client's numbers."},
 		{Name: "a_seq_server", Index: 26, Count: 1, Doc: "Highest end of sequence from the server, in the client's numbers."},
-		{Name: "a_ack_server", Index: 27, Count: 1, Doc: "Highest acknowledgement from the server, in the client's numbers."},
+		{Name: "a_ack_server", Index: 27, Count: 1, Doc: "Highest acknowledgement from the server, in the client's numbers. Before the splice, and where the card answers, the right edge of the window that the client was promised."},
 		{Name: "a_server_isn", Index: 28, Count: 1, Doc: "a1: the server's initial sequence number."},
-		{Name: "a_isn", Index: 29, Count: 1, Doc: "Our initial sequence number toward the server."},
+		{Name: "a_isn", Index: 29, Count: 1, Doc: "Our initial sequence number toward the server: the client's, less the bytes that the host inserted."},
 		{Name: "a_rto", Index: 30, Count: 1, Unit: "ticks", Doc: "Retransmission of what the card sent itself.", Fields: []FieldInfo{
 			{Name: "interval", Lsb: 0, Width: 16, Access: RW, Doc: "Time-out in force."},
-			{Name: "sent", Lsb: 16, Width: 16, Access: RW, Doc: "Bytes of the head buffer sent so far; in SERVER_SYN, answers of the server that belong to an older connection."},
+			{Name: "sent", Lsb: 16, Width: 16, Access: RW, Doc: "Bytes of the head buffer sent so far; in WAIT_HEAD, handshake bytes of a ClientHello in the records searched so far; in SERVER_SYN, answers of the server that belong to an older connection."},
 		}},
 		{Name: "a_window", Index: 31, Count: 1, Unit: "bytes", Doc: "Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes.", Fields: []FieldInfo{
 			{Name: "client", Lsb: 0, Width: 16, Access: RW, Doc: "From the client."},
@@ -666,18 +684,18 @@ var Formats = []FormatInfo{
 		{Name: "b_seq_client", Index: 40, Count: 1, Doc: "Highest end of sequence from the client, in the client's numbers."},
 		{Name: "b_ack_client", Index: 41, Count: 1, Doc: "Highest acknowledgement from the client, in the client's numbers."},
 		{Name: "b_seq_server", Index: 42, Count: 1, Doc: "Highest end of sequence from the server, in the client's numbers."},
-		{Name: "b_ack_server", Index: 43, Count: 1, Doc: "Highest acknowledgement from the server, in the client's numbers."},
+		{Name: "b_ack_server", Index: 43, Count: 1, Doc: "Highest acknowledgement from the server, in the client's numbers. Before the splice, and where the card answers, the right edge of the window that the client was promised."},
 		{Name: "b_server_isn", Index: 44, Count: 1, Doc: "a1: the server's initial sequence number."},
-		{Name: "b_isn", Index: 45, Count: 1, Doc: "Our initial sequence number toward the server."},
+		{Name: "b_isn", Index: 45, Count: 1, Doc: "Our initial sequence number toward the server: the client's, less the bytes that the host inserted."},
 		{Name: "b_rto", Index: 46, Count: 1, Unit: "ticks", Doc: "Retransmission of what the card sent itself.", Fields: []FieldInfo{
 			{Name: "interval", Lsb: 0, Width: 16, Access: RW, Doc: "Time-out in force."},
-			{Name: "sent", Lsb: 16, Width: 16, Access: RW, Doc: "Bytes of the head buffer sent so far; in SERVER_SYN, answers of the server that belong to an older connection."},
+			{Name: "sent", Lsb: 16, Width: 16, Access: RW, Doc: "Bytes of the head buffer sent so far; in WAIT_HEAD, handshake bytes of a ClientHello in the records searched so far; in SERVER_SYN, answers of the server that belong to an older connection."},
 		}},
 		{Name: "b_window", Index: 47, Count: 1, Unit: "bytes", Doc: "Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes.", Fields: []FieldInfo{
 			{Name: "client", Lsb: 0, Width: 16, Access: RW, Doc: "From the client."},
 			{Name: "server", Lsb: 16, Width: 16, Access: RW, Doc: "From the server."},
 		}},
-		{Name: "boundary_client", Index: 48, Count: 1, Doc: "Client sequence number from which leg set B is in force, client to server."},
+		{Name: "boundary_client", Index: 48, Count: 1, Doc: "Client sequence number from which leg set B is in force, client to server; with client_link.last_request the end of the only request."},
 		{Name: "boundary_server", Index: 49, Count: 1, Doc: "Sequence number in the client's view from which leg set B is in force, server to client."},
 		{Name: "fin_client", Index: 50, Count: 1, Doc: "Sequence number after the client's FIN."},
 		{Name: "fin_server", Index: 51, Count: 1, Doc: "Sequence number after the server's FIN, in the client's numbers."},
@@ -705,7 +723,7 @@ var Formats = []FormatInfo{
 			{Name: "timestamps_offered", Lsb: 10, Width: 1, Access: RW, Doc: "Timestamps offered."},
 			{Name: "ecn_offered", Lsb: 11, Width: 1, Access: RW, Doc: "ECN offered."},
 			{Name: "retries", Lsb: 12, Width: 4, Access: RW, Doc: "Times the pending segment was sent again."},
-			{Name: "head_scan", Lsb: 16, Width: 14, Access: RW, Doc: "Bytes of the head already searched for its end."},
+			{Name: "head_scan", Lsb: 16, Width: 14, Access: RW, Doc: "Bytes of the head already searched for its end; where the host gathers, bytes that it was given and the buffer keeps."},
 			{Name: "tries", Lsb: 30, Width: 2, Access: RW, Doc: "Servers tried in vain."},
 		}},
 		{Name: "client_timestamp", Index: 60, Count: 1, Doc: "Latest TSval of the client before the splice and while bytes are held."},
@@ -742,30 +760,81 @@ var Formats = []FormatInfo{
 		{Name: "address", Index: 4, Count: 3, Doc: "Client address: bits 0–31 in the first word (the rest zero), bits 32–127 in the second; or the local-address index."},
 		{Name: "reserved", Index: 7, Count: 1, Doc: "Zero."},
 	}},
-	{Name: "url_node", Bytes: 32, Doc: "Node of a radix automaton. The children of a node are adjacent and sorted by the first byte of their labels. Labels are matched against the normalised host (lower case, no port) or path; a label longer than 12 bytes continues in a chain of nodes with one child.", Words: []WordInfo{
+	{Name: "url_node", Bytes: 32, Doc: "State of an automaton, with the way that leads into it. The URL table holds these, and entries of the formats url_text, url_condition and url_net. A service's root is the state before a host; its way in is a whole host, in lower case and without port. The state behind a host is at once the one before a path, whose ways are segments: a label begins with the segment and may go on with the only ones that can follow, up to a slash or the path's end. The ways out of a state lie in a block of 2^log2 nodes (entries; pairs of them where wide) by the hash of the host or the segment: from (hash >> shift) mod 2^log2 on, around the end, up to a node that is not used, at most 16. The hash is over the bytes as little-endian words of 64 bits, the last filled up with zeros: h begins as the number of bytes xor 0x9e3779b97f4a7c15; for each word, h becomes the high xor the low half of (h xor word) × 0xd6e8feb86659fd93.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Shape.", Fields: []FieldInfo{
-			{Name: "label_bytes", Lsb: 0, Width: 4, Access: RW, Doc: "Length of the label, at most 12."},
-			{Name: "children", Lsb: 4, Width: 9, Access: RW, Doc: "Number of children."},
-			{Name: "exact", Lsb: 16, Width: 1, Access: RW, Doc: "exact_rule is valid: taken where the input ends here."},
-			{Name: "prefix", Lsb: 17, Width: 1, Access: RW, Doc: "prefix_rule is valid: taken where the input ends here or goes on with a slash, or the label ends with a slash."},
-			{Name: "path", Lsb: 18, Width: 1, Access: RW, Doc: "Host automaton: path_root is valid where the host ends here."},
+			{Name: "used", Lsb: 0, Width: 1, Access: RW, Doc: "The node is one."},
+			{Name: "far", Lsb: 1, Width: 1, Access: RW, Doc: "The label lies in url_text entries, from the one on whose index is in its first word."},
+			{Name: "alias", Lsb: 2, Width: 1, Access: RW, Doc: "The label leads to the state of the node otherwise.node."},
+			{Name: "children", Lsb: 3, Width: 1, Access: RW, Doc: "There is a block of ways out."},
+			{Name: "final", Lsb: 4, Width: 1, Access: RW, Doc: "What follows of the path does not matter."},
+			{Name: "otherwise", Lsb: 5, Width: 2, Access: RW, Doc: "Where a segment leads that fits no label. state: to otherwise.node. again: to where it leads from there. suffix: otherwise.node tells by its end.", Values: []ValueInfo{{0, "none"}, {1, "state"}, {2, "again"}, {3, "suffix"}}},
+			{Name: "vacant", Lsb: 7, Width: 1, Access: RW, Doc: "A node of a block that no way needs; it is not used."},
+			{Name: "label_bytes", Lsb: 16, Width: 13, Access: RW, Doc: "Length of the label. It begins in this node, and goes on in the second entry where nodes are wide."},
 		}},
-		{Name: "first_child", Index: 1, Count: 1, Doc: "Node index of the first child."},
-		{Name: "exact_rule", Index: 2, Count: 1, Doc: "Rule index."},
-		{Name: "prefix_rule", Index: 3, Count: 1, Doc: "Rule index."},
-		{Name: "path_root", Index: 4, Count: 1, Doc: "Host automaton: root of the path automaton of this host. Root node of a service: path automaton of every other host."},
-		{Name: "label", Index: 5, Count: 3, Doc: "Bytes of the label, byte 0 in the lowest bits."},
+		{Name: "children", Index: 1, Count: 1, Doc: "Block of the ways out.", Fields: []FieldInfo{
+			{Name: "first", Lsb: 0, Width: 20, Access: RW, Doc: "Index of its first entry; even where wide."},
+			{Name: "log2", Lsb: 20, Width: 5, Access: RW, Doc: "Logarithm of the number of nodes."},
+			{Name: "shift", Lsb: 25, Width: 6, Access: RW, Doc: "Bits of the hash that are passed over."},
+			{Name: "wide", Lsb: 31, Width: 1, Access: RW, Doc: "Nodes take two entries."},
+		}},
+		{Name: "take", Index: 2, Count: 1, Doc: "Rules that take a request whose path ends here, in the order of precedence.", Fields: []FieldInfo{
+			{Name: "index", Lsb: 0, Width: 22, Access: RW, Doc: "Index of the rule; with several, of the first word of a list in the URL table."},
+			{Name: "count", Lsb: 22, Width: 5, Access: RW, Doc: "Number of rules, at most 16."},
+			{Name: "sure", Lsb: 30, Width: 1, Access: RW, Doc: "The rule asks for nothing more; its entry is not looked at."},
+			{Name: "host", Lsb: 31, Width: 1, Access: RW, Doc: "The host decides. In a list this and sure are in each word, and the index below them."},
+		}},
+		{Name: "otherwise", Index: 3, Count: 1, Doc: "Another node.", Fields: []FieldInfo{
+			{Name: "node", Lsb: 0, Width: 20, Access: RW, Doc: "Index."},
+		}},
+		{Name: "next", Index: 4, Count: 1, Doc: "Before a path: the state before the path that is tried next, that of the longest wildcard that takes the host too, at last of every host. In a node that otherwise suffix leads to: bit i − 1 is set where there are labels of i bytes, or, before a host, of i labels of a name; the longest that fits counts.", Fields: []FieldInfo{
+			{Name: "node", Lsb: 0, Width: 20, Access: RW, Doc: "Index."},
+			{Name: "valid", Lsb: 31, Width: 1, Access: RW, Doc: "There is one."},
+		}},
+		{Name: "label", Index: 5, Count: 3, Doc: "Bytes of the label, byte 0 in the lowest bits; behind its end zeros."},
+	}},
+	{Name: "url_text", Bytes: 32, Doc: "Bytes of a label or of a condition, which may go on in the entries behind; or a list of rules.", Words: []WordInfo{
+		{Name: "data", Index: 0, Count: 8, Doc: "Byte 0 in the lowest bits; behind the end zeros. In a list: words laid out as url_node.take, whose count means nothing."},
+	}},
+	{Name: "url_condition", Bytes: 32, Doc: "A test of a request, in the URL table. A rule's conditions are adjacent.", Words: []WordInfo{
+		{Name: "control", Index: 0, Count: 1, Doc: "Shape.", Fields: []FieldInfo{
+			{Name: "valid", Lsb: 0, Width: 1, Access: RW, Doc: "The entry is a condition; any other is not fulfilled."},
+			{Name: "subject", Lsb: 1, Width: 3, Access: RW, Doc: "What is looked at: the method; a field, whose name is compared without regard to case; a parameter of the query or a cookie, whose name and value are compared percent-decoded and as they are; the client's address; a protocol that a ClientHello offers.", Values: []ValueInfo{{0, "method"}, {1, "header"}, {2, "query"}, {3, "cookie"}, {4, "source"}, {5, "alpn"}}},
+			{Name: "test", Lsb: 4, Width: 2, Access: RW, Doc: "How the value is compared. Of several with the name one has to pass. A method has to be among those that the value lists with commas.", Values: []ValueInfo{{0, "equal"}, {1, "prefix"}, {2, "present"}}},
+			{Name: "far", Lsb: 6, Width: 1, Access: RW, Doc: "The text lies in url_text entries."},
+		}},
+		{Name: "length", Index: 1, Count: 1, Unit: "bytes", Doc: "Lengths.", Fields: []FieldInfo{
+			{Name: "name", Lsb: 0, Width: 16, Access: RW, Doc: "Of the name. Source: number of url_net entries, at most 32."},
+			{Name: "value", Lsb: 16, Width: 16, Access: RW, Doc: "Of the value."},
+		}},
+		{Name: "at", Index: 2, Count: 1, Doc: "Where the rest is.", Fields: []FieldInfo{
+			{Name: "node", Lsb: 0, Width: 20, Access: RW, Doc: "Index of the first url_text or url_net entry."},
+		}},
+		{Name: "text", Index: 3, Count: 5, Doc: "Name and value behind each other, byte 0 in the lowest bits."},
+	}},
+	{Name: "url_net", Bytes: 32, Doc: "A network that clients may be of, in the URL table.", Words: []WordInfo{
+		{Name: "control", Index: 0, Count: 1, Doc: "Shape.", Fields: []FieldInfo{
+			{Name: "valid", Lsb: 0, Width: 1, Access: RW, Doc: "The entry is in force."},
+			{Name: "kind", Lsb: 1, Width: 3, Access: RW, Doc: "Kind of key or address.", Values: []ValueInfo{{0, "none"}, {1, "ipv4"}, {2, "ipv6"}, {3, "local"}}},
+			{Name: "bits", Lsb: 8, Width: 8, Access: RW, Doc: "Length of the prefix."},
+		}},
+		{Name: "address", Index: 1, Count: 4, Doc: "Address, as pages hold it."},
+		{Name: "reserved", Index: 5, Count: 3, Doc: "Zero."},
 	}},
 	{Name: "rule", Bytes: 16, Doc: "Where a match leads.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Shape.", Fields: []FieldInfo{
 			{Name: "valid", Lsb: 0, Width: 1, Access: RW, Doc: "The rule is in force."},
+			{Name: "host", Lsb: 1, Width: 1, Access: RW, Doc: "Only the host can test whether the rule takes a request that it may take."},
+			{Name: "answer", Lsb: 2, Width: 1, Access: RW, Doc: "The host answers; group means nothing."},
 			{Name: "group", Lsb: 16, Width: 16, Access: RW, Doc: "Group index."},
 		}},
 		{Name: "service", Index: 1, Count: 1, Doc: "Owner.", Fields: []FieldInfo{
 			{Name: "service", Lsb: 0, Width: 16, Access: RW, Doc: "Service index."},
 		}},
 		{Name: "order", Index: 2, Count: 1, Doc: "Place in the order of precedence, for display."},
-		{Name: "reserved", Index: 3, Count: 1, Doc: "Zero."},
+		{Name: "conditions", Index: 3, Count: 1, Doc: "What the request has to fulfil beside host and path.", Fields: []FieldInfo{
+			{Name: "first", Lsb: 0, Width: 20, Access: RW, Doc: "Index of the first url_condition entry in the URL table."},
+			{Name: "count", Lsb: 20, Width: 4, Access: RW, Doc: "Number of conditions, at most 8."},
+		}},
 	}},
 	{Name: "rule_counter", Bytes: 8, Doc: "Hits of a rule.", Words: []WordInfo{
 		{Name: "hits_lo", Index: 0, Count: 1, Doc: "Low word."},
@@ -798,6 +867,9 @@ var Formats = []FormatInfo{
 			{Name: "has_default", Lsb: 9, Width: 1, Access: RW, Doc: "default_group is valid."},
 			{Name: "defence", Lsb: 10, Width: 2, Access: RW, Doc: "SYN defence: never, under pressure, or always.", Values: []ValueInfo{{0, "off"}, {1, "auto"}, {2, "always"}}},
 			{Name: "idle_silent", Lsb: 12, Width: 1, Access: RW, Doc: "The idle time-out sends no RST."},
+			{Name: "rewrite", Lsb: 13, Width: 1, Access: RW, Doc: "The host alters what the server is sent first: it connects."},
+			{Name: "server_first", Lsb: 14, Width: 1, Access: RW, Doc: "The default group's server is connected when the client's handshake ends."},
+			{Name: "has_h2c", Lsb: 15, Width: 1, Access: RW, Doc: "h2c.group is valid."},
 		}},
 		{Name: "url_root", Index: 1, Count: 1, Doc: "Node index of the root of the host automaton."},
 		{Name: "default", Index: 2, Count: 1, Doc: "Where a request goes that no rule takes.", Fields: []FieldInfo{
@@ -816,7 +888,11 @@ var Formats = []FormatInfo{
 		}},
 		{Name: "idle", Index: 5, Count: 1, Unit: "ticks", Doc: "Idle time-out; zero: the timer's register."},
 		{Name: "wait_head", Index: 6, Count: 1, Unit: "ticks", Doc: "Time-out of WAIT_HEAD; zero: the timer's register."},
-		{Name: "reserved", Index: 7, Count: 9, Doc: "Zero."},
+		{Name: "fallback", Index: 7, Count: 1, Unit: "ticks", Doc: "A client that sends nothing for so long after its handshake goes to the default group; zero: never."},
+		{Name: "h2c", Index: 8, Count: 1, Doc: "Where HTTP/2 without TLS goes, known by its preface.", Fields: []FieldInfo{
+			{Name: "group", Lsb: 0, Width: 16, Access: RW, Doc: "Group index."},
+		}},
+		{Name: "reserved", Index: 9, Count: 7, Doc: "Zero."},
 	}},
 	{Name: "group", Bytes: 16, Doc: "A set of servers.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Shape.", Fields: []FieldInfo{
@@ -924,7 +1000,7 @@ var Formats = []FormatInfo{
 		{Name: "iova_hi", Index: 5, Count: 1, Doc: "High word."},
 		{Name: "tick", Index: 6, Count: 1, Unit: "ticks", Doc: "When it was written."},
 		{Name: "reason", Index: 7, Count: 1, Doc: "Why the host sees it.", Fields: []FieldInfo{
-			{Name: "reason", Lsb: 0, Width: 8, Access: RW, Doc: "Reason.", Values: []ValueInfo{{0, "none"}, {1, "not_ip"}, {2, "icmp"}, {3, "fragment"}, {4, "option"}, {5, "protocol"}, {6, "vlan"}, {7, "ttl"}, {8, "no_match"}, {9, "next_hop"}, {10, "bad_request"}, {11, "no_rule"}, {12, "no_server"}, {13, "head_too_large"}, {14, "unclassified"}, {15, "server_failed"}, {16, "key_exists"}, {17, "too_big"}}},
+			{Name: "reason", Lsb: 0, Width: 8, Access: RW, Doc: "Reason.", Values: []ValueInfo{{0, "none"}, {1, "not_ip"}, {2, "icmp"}, {3, "fragment"}, {4, "option"}, {5, "protocol"}, {6, "vlan"}, {7, "ttl"}, {8, "no_match"}, {9, "next_hop"}, {10, "bad_request"}, {11, "no_rule"}, {12, "no_server"}, {13, "head_too_large"}, {14, "unclassified"}, {15, "server_failed"}, {16, "key_exists"}, {17, "too_big"}, {18, "rewrite"}, {19, "rule_host"}, {20, "answer"}, {21, "head_more"}, {22, "held_more"}, {23, "head_timeout"}, {24, "not_http"}, {25, "not_tls"}, {26, "h2c"}, {27, "bad_hello"}}},
 			{Name: "side", Lsb: 8, Width: 1, Access: RW, Doc: "Zero: client side, one: server side."},
 			{Name: "state", Lsb: 12, Width: 3, Access: RW, Doc: "State of the page.", Values: []ValueInfo{{0, "free"}, {1, "syn_rcvd"}, {2, "wait_head"}, {3, "server_syn"}, {4, "spliced"}, {5, "closing"}, {6, "quarantine"}, {7, "stateless"}}},
 			{Name: "miss_vip", Lsb: 16, Width: 1, Access: RW, Doc: "The destination is a VIP."},
@@ -938,7 +1014,7 @@ var Formats = []FormatInfo{
 	{Name: "event", Bytes: 64, Doc: "Something happened to a connection.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Written last by a producing card.", Fields: []FieldInfo{
 			{Name: "phase", Lsb: 0, Width: 1, Access: RW, Doc: "Toggles with every turn of the ring, first one."},
-			{Name: "type", Lsb: 1, Width: 7, Access: RW, Doc: "Kind of event.", Values: []ValueInfo{{0, "none"}, {1, "opened"}, {2, "spliced"}, {3, "closed"}, {4, "profile"}}},
+			{Name: "type", Lsb: 1, Width: 7, Access: RW, Doc: "Kind of event.", Values: []ValueInfo{{0, "none"}, {1, "opened"}, {2, "spliced"}, {3, "closed"}, {4, "profile"}, {5, "established"}, {6, "first_byte"}}},
 			{Name: "status", Lsb: 8, Width: 8, Access: RW, Doc: "Completion: how the command ended.", Values: []ValueInfo{{0, "ok"}, {1, "argument"}, {2, "not_supported"}, {3, "stale_handle"}, {4, "no_page"}, {5, "key_exists"}, {6, "no_place"}, {7, "not_found"}, {8, "state"}, {9, "dma"}}},
 			{Name: "port", Lsb: 16, Width: 1, Access: RW, Doc: "Port number."},
 		}},
@@ -967,7 +1043,7 @@ var Formats = []FormatInfo{
 			{Name: "client", Lsb: 0, Width: 16, Access: RW, Doc: "From the client."},
 			{Name: "server", Lsb: 16, Width: 16, Access: RW, Doc: "From the server."},
 		}},
-		{Name: "delta", Index: 15, Count: 1, Doc: "a = a0 − a1. In a profile event, raised where a SYN-ACK differs from what server.profile says: what it keeps, laid out as that word."},
+		{Name: "delta", Index: 15, Count: 1, Doc: "a = a0 − a1. An opened event has the VIP index here, the client's address in words 10 to 13, and its port and the VIP's in word 14. In a profile event, raised where a SYN-ACK differs from what server.profile says: what it keeps, laid out as that word."},
 	}},
 	{Name: "completion", Bytes: 64, Doc: "Answer to a command. The sequence word repeats the command's.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Written last by a producing card.", Fields: []FieldInfo{
@@ -989,7 +1065,7 @@ var Formats = []FormatInfo{
 			{Name: "verb", Lsb: 0, Width: 8, Access: RW, Doc: "Command verb."},
 		}},
 		{Name: "cookie", Index: 8, Count: 1, Doc: "The command's cookie."},
-		{Name: "result", Index: 9, Count: 7, Doc: "By verb: lookup gives control and handle words of the entry; snapshot gives timer.now, low word first. allocate answers in the handle word."},
+		{Name: "result", Index: 9, Count: 7, Doc: "By verb: lookup gives control and handle words of the entry; snapshot gives timer.now, low word first. allocate answers in the handle word; connect gives the server index; take gives H, and the number of bytes in the length word."},
 	}},
 	{Name: "inject", Bytes: 64, Doc: "A frame from the host.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Written last by a producing card.", Fields: []FieldInfo{
@@ -1012,7 +1088,7 @@ var Formats = []FormatInfo{
 	{Name: "command", Bytes: 64, Doc: "A command for the address management unit. Key arguments are laid out as in cam_word.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Written last by a producing card.", Fields: []FieldInfo{
 			{Name: "phase", Lsb: 0, Width: 1, Access: RW, Doc: "Toggles with every turn of the ring, first one."},
-			{Name: "type", Lsb: 1, Width: 7, Access: RW, Doc: "Verb.", Values: []ValueInfo{{0, "none"}, {1, "allocate"}, {2, "arm_and_send"}, {3, "reset"}, {4, "free"}, {5, "cam_insert"}, {6, "cam_erase"}, {7, "cam_lookup"}, {8, "clear"}, {9, "fill"}, {10, "read"}, {11, "write"}, {12, "snapshot"}, {13, "connect"}, {14, "reply"}}},
+			{Name: "type", Lsb: 1, Width: 7, Access: RW, Doc: "Verb.", Values: []ValueInfo{{0, "none"}, {1, "allocate"}, {2, "arm_and_send"}, {3, "reset"}, {4, "free"}, {5, "cam_insert"}, {6, "cam_erase"}, {7, "cam_lookup"}, {8, "clear"}, {9, "fill"}, {10, "read"}, {11, "write"}, {12, "snapshot"}, {13, "connect"}, {14, "reply"}, {15, "take"}, {16, "feed"}}},
 			{Name: "status", Lsb: 8, Width: 8, Access: RW, Doc: "Completion: how the command ended.", Values: []ValueInfo{{0, "ok"}, {1, "argument"}, {2, "not_supported"}, {3, "stale_handle"}, {4, "no_page"}, {5, "key_exists"}, {6, "no_place"}, {7, "not_found"}, {8, "state"}, {9, "dma"}}},
 			{Name: "port", Lsb: 16, Width: 1, Access: RW, Doc: "Port number."},
 		}},
@@ -1030,10 +1106,14 @@ var Formats = []FormatInfo{
 			{Name: "to_client", Lsb: 1, Width: 1, Access: RW, Doc: "reset: send RST to the client."},
 			{Name: "to_server", Lsb: 2, Width: 1, Access: RW, Doc: "reset: send RST to the server."},
 			{Name: "leg_b", Lsb: 3, Width: 1, Access: RW, Doc: "Leg set B."},
+			{Name: "group", Lsb: 4, Width: 1, Access: RW, Doc: "connect: key_index is a group, and the card picks one of its servers."},
+			{Name: "replace", Lsb: 5, Width: 1, Access: RW, Doc: "connect: the bytes at iova take the place of what the head buffer holds; value says how many bytes the host inserted."},
+			{Name: "last", Lsb: 6, Width: 1, Access: RW, Doc: "connect: boundary is the end of the only request."},
+			{Name: "keep", Lsb: 7, Width: 1, Access: RW, Doc: "take: the head buffer keeps its bytes, and the client is told nothing."},
 		}},
 		{Name: "cookie", Index: 8, Count: 1, Doc: "Returned in the completion."},
-		{Name: "bar2_offset", Index: 9, Count: 1, Unit: "bytes", Doc: "Bulk verbs: start in BAR2. snapshot: start in BAR0."},
-		{Name: "value", Index: 10, Count: 1, Doc: "fill: the word."},
+		{Name: "bar2_offset", Index: 9, Count: 1, Unit: "bytes", Doc: "Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says."},
+		{Name: "value", Index: 10, Count: 1, Doc: "fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement)."},
 		{Name: "key_control", Index: 11, Count: 1, Doc: "CAM verbs: control word of the key.", Fields: []FieldInfo{
 			{Name: "valid", Lsb: 0, Width: 1, Access: RW, Doc: "One."},
 			{Name: "kind", Lsb: 1, Width: 3, Access: RW, Doc: "Kind of key or address.", Values: []ValueInfo{{0, "none"}, {1, "ipv4"}, {2, "ipv6"}, {3, "local"}}},
@@ -1045,9 +1125,10 @@ var Formats = []FormatInfo{
 			{Name: "port", Lsb: 0, Width: 16, Access: RW, Doc: "Client or local port."},
 			{Name: "destination", Lsb: 16, Width: 16, Access: RW, Doc: "Port of the VIP."},
 		}},
-		{Name: "key_index", Index: 13, Count: 1, Doc: "CAM verbs: VIP or server index. connect: server index.", Fields: []FieldInfo{
+		{Name: "key_index", Index: 13, Count: 1, Doc: "CAM verbs: VIP or server index. connect: server or group index.", Fields: []FieldInfo{
 			{Name: "index", Lsb: 0, Width: 16, Access: RW, Doc: "Index."},
 		}},
-		{Name: "reserved", Index: 14, Count: 2, Doc: "Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value."},
+		{Name: "boundary", Index: 14, Count: 1, Doc: "connect with last: client sequence number behind the only request."},
+		{Name: "reserved", Index: 15, Count: 1, Doc: "Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value."},
 	}},
 }

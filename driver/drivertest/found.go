@@ -43,6 +43,9 @@ func Found(t *testing.T, open func(testing.TB) *Bench) {
 		{"another number of entries", store(ringReg(regs.RingEntries, regs.RingEvent), 8), nil, adopted, !continued},
 		{"other buffers", add(regs.RingBuffers, 1<<12), nil, adopted, !continued},
 		{"another size of buffers", store(regs.RingBufferBytes, 128), nil, adopted, !continued},
+		{"other event buffers", add(ringReg(regs.RingBuffers, regs.RingEvent), 1<<12), nil, adopted, !continued},
+		{"another size of event buffers", store(ringReg(regs.RingBufferBytes, regs.RingEvent), 128), nil, adopted, !continued},
+		{"no event buffers", store(ringReg(regs.RingBufferBytes, regs.RingEvent), 0), nil, adopted, continued},
 		{"another writeback word", add(ringReg(regs.RingWriteback, regs.RingCommand), 64), nil, adopted, !continued},
 		{"consumer ahead of the card", add(ringReg(regs.RingConsumer, regs.RingException), 8), nil, adopted, !continued},
 		{"consumer far behind", add(ringReg(regs.RingConsumer, regs.RingEvent), 1<<32-100), nil, adopted, !continued},
@@ -62,6 +65,14 @@ func Found(t *testing.T, open func(testing.TB) *Bench) {
 		{"other rings wanted", func(*process) {}, func(c *driver.Config) { c.Rings.Event = 32 }, adopted, !continued},
 		{"other frames wanted", func(*process) {}, func(c *driver.Config) { c.Rings.FrameBytes = 512 }, adopted, !continued},
 		{"memory not kept", func(*process) {}, func(c *driver.Config) { c.Kept = nil }, adopted, !continued},
+		{"no event buffers, and no memory for them", store(ringReg(regs.RingBufferBytes, regs.RingEvent), 0), func(c *driver.Config) {
+			all, n := c.Kept, 0
+			c.Kept = func(m *device.DMA) bool { n++; return all(m) && n <= 9 }
+		}, adopted, continued},
+		{"event buffers not kept", func(*process) {}, func(c *driver.Config) {
+			all, n := c.Kept, 0
+			c.Kept = func(m *device.DMA) bool { n++; return all(m) && n != 10 }
+		}, adopted, !continued},
 		{"one memory not kept", func(*process) {}, func(c *driver.Config) {
 			all, n := c.Kept, 0
 			c.Kept = func(m *device.DMA) bool { n++; return all(m) && n != 5 }

@@ -73,12 +73,25 @@ func TestNoAllocations(t *testing.T) {
 		}
 		x.out.Reset()
 	}
-	lives := newLives(t, x)
+	lives := newLives(t, x, 0)
+	x.r.Set(regs.HostifEvents, ^uint32(0))
 	for name, f := range map[string]func(){
-		"client segments": func() { x.run(0, BatchMax, BatchMax) },
-		"server segments": func() { x.run(1, BatchMax, BatchMax) },
-		"scan":            scan,
-		"lives":           lives,
+		"client segments":  func() { x.run(0, BatchMax, BatchMax) },
+		"server segments":  func() { x.run(1, BatchMax, BatchMax) },
+		"scan":             scan,
+		"lives":            lives,
+		"lives by a hello": newLives(t, x, regs.ServiceControlProtocolTls),
+		"only requests": func() {
+			for n := range uint32(8) {
+				w := x.c.page(n)
+				w[regs.PageClientLink] |= regs.PageClientLinkLastRequestMask
+				w[regs.PageBoundaryClient] = 101
+			}
+			x.run(0, BatchMax, BatchMax)
+			for n := range uint32(8) {
+				x.c.page(n)[regs.PageClientLink] &^= regs.PageClientLinkLastRequestMask
+			}
+		},
 		"exceptions and drops": func() {
 			for i := range x.buf {
 				raw := stray
@@ -97,20 +110,27 @@ func TestNoAllocations(t *testing.T) {
 			t.Errorf("%s: %v allocations a batch, want 0", name, got)
 		}
 	}
-	if got := x.r.Get64(regs.ConnectionSpliced); got == 0 {
+	if x.r.Get64(regs.ConnectionDropLastRequest) == 0 {
+		t.Error("nothing was cut: only requests are not what they should be")
+	}
+	if got := x.r.Get64(regs.ConnectionSpliced); got < 100 {
 		t.Error("no connection was spliced: lives are not what they should be")
 	}
 }
 
-// newLives returns a function that takes one connection from SYN to quarantine, and then frees its page.
-func newLives(t *testing.T, x *steady) func() {
+// newLives returns a function that takes one connection of a service that reads a protocol from SYN to quarantine, and
+// then frees its page.
+func newLives(t *testing.T, x *steady, protocol uint32) func() {
 	t.Helper()
 	var m maker
 	copy(m.template[0][:], buildFrame(t, &tcp{from: world4.client, to: world4.vip, flags: flagACK, window: 64000, srcMAC: clientMAC, dstMAC: portMAC[0]}))
 	copy(m.template[1][:], buildFrame(t, &tcp{from: world4.server, to: world4.client, flags: flagACK, window: 64000, srcMAC: serverMAC, dstMAC: portMAC[1]}))
 	x.m.Service[0][regs.ServicePromiseMss] = 536 // the ends announce no MSS
 	head, response := []byte(request), []byte("response")
-	n := uint32(len(request))
+	if protocol == regs.ServiceControlProtocolTls {
+		head = []byte(hello)
+	}
+	n := uint32(len(head))
 	var own uint32
 	step := func(side int, seq, ack uint32, flags uint8, payload []byte) {
 		sport, dport := uint16(50000), uint16(80)
@@ -125,6 +145,7 @@ func newLives(t *testing.T, x *steady) func() {
 		x.out.Reset()
 	}
 	return func() {
+		x.m.Service[0][regs.ServiceControl] = regs.SetServiceControlProtocol(x.m.Service[0][regs.ServiceControl], protocol)
 		step(0, 1, 0, flagSYN, nil)
 		step(0, 2, own+1, flagACK, nil)
 		step(0, 2, own+1, flagACK|flagPSH, head)

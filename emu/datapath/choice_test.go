@@ -65,8 +65,8 @@ func TestRemovedService(t *testing.T) {
 	b, c := waiting(t, regs.ServiceEntry{}, plainOptions)
 	// The other bank has no such service; node 0 there is the root of somebody's rules that take everything.
 	clear(b.m.Service[1])
-	set(b.m.Url[1], 0, regs.UrlNodeWords, &regs.UrlNodeEntry{ControlPath: 1, PathRoot: 1})
-	set(b.m.Url[1], 1, regs.UrlNodeWords, &regs.UrlNodeEntry{ControlPrefix: 1, ControlLabelBytes: 1, Label: [3]uint32{'/'}})
+	set(b.m.Url[1], 0, regs.UrlNodeWords, &regs.UrlNodeEntry{ControlUsed: 1, NextNode: 1, NextValid: 1})
+	set(b.m.Url[1], 1, regs.UrlNodeWords, &regs.UrlNodeEntry{ControlUsed: 1, ControlFinal: 1, TakeCount: 1})
 	set(b.m.Rule[1], 0, regs.RuleWords, &regs.RuleEntry{ControlValid: 1, ControlGroup: 0})
 	b.r.Set(regs.TableBank, 1)
 	b.m.Dirty = ^uint32(0)
@@ -75,6 +75,18 @@ func TestRemovedService(t *testing.T) {
 	}
 	if g := b.exceptions(); len(g) != 1 || g[0].ReasonReason != reasonNoRule {
 		t.Errorf("exceptions %+v, want one no_rule", g)
+	}
+	b.check(t)
+}
+
+// TestRuleNotInForce: a rule that the URL table lists and the rule table does not have in force takes nothing.
+func TestRuleNotInForce(t *testing.T) {
+	b, c := waiting(t, regs.ServiceEntry{}, plainOptions)
+	set(b.m.Url[0], 0, regs.UrlNodeWords, &regs.UrlNodeEntry{ControlUsed: 1, NextNode: 1, NextValid: 1})
+	set(b.m.Url[0], 1, regs.UrlNodeWords, &regs.UrlNodeEntry{ControlUsed: 1, ControlFinal: 1, TakeCount: 1, TakeSure: 1})
+	set(b.m.Rule[0], 0, regs.RuleWords, &regs.RuleEntry{ControlGroup: 9})
+	if s := one(t, b.push(0, c.client(flagACK, request))[1]); s.to != world4.server {
+		t.Errorf("the request goes to %v, want the default's server", s)
 	}
 	b.check(t)
 }

@@ -328,7 +328,7 @@ func TestUnknownOptionsPass(t *testing.T) {
 				if side == ServerSide {
 					raw = c.server(flagACK, "x", optNop, optNop, optTS(7, 8), o)
 				}
-				s := b.inject(int(side), raw).went
+				s := one(t, b.push(int(side), raw)[1-side])
 				if got := s.option(layers.TCPOptionKind(kind)); string(got) != data {
 					t.Fatalf("side %d: option %d % x goes on as % x", side, kind, data, got)
 				}

@@ -64,7 +64,11 @@ func (c *Core) command(e *regs.CommandEntry, done *regs.CompletionEntry, out *Ou
 		c.splice(n, w, c.ticks(regs.TimerRetransmit), out)
 		return statusOK
 	case regs.CommandControlTypeConnect:
-		return c.commandConnect(e, n, w, state, out)
+		return c.commandConnect(e, done, n, w, state, out)
+	case regs.CommandControlTypeTake:
+		return c.commandTake(e, done, w, state, out)
+	case regs.CommandControlTypeFeed:
+		return c.commandFeed(e, w, state, out)
 	case regs.CommandControlTypeReply:
 		return c.commandReply(e, n, w, state, out)
 	case regs.CommandControlTypeReset:

@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -206,5 +207,99 @@ func TestEvents(t *testing.T) {
 	}
 	if want := c.cack - c.sseq; e.Delta != want {
 		t.Errorf("closed: delta %#x, want a0 − a1 = %#x", e.Delta, want)
+	}
+}
+
+// TestWantedEvents: an opened event names both ends; the events a host asks for come in their order and only then, once
+// each; and a spliced event brings the begin of what the server gets, as far as the ring's buffer goes.
+func TestWantedEvents(t *testing.T) {
+	const opened, established, spliced, first, closed = regs.EventControlTypeOpened, regs.EventControlTypeEstablished, regs.EventControlTypeSpliced,
+		regs.EventControlTypeFirstByte, regs.EventControlTypeClosed
+	for _, x := range []struct {
+		name    string
+		events  uint32
+		buffer  uint32
+		defence uint32
+		world   world
+		want    []uint32
+		head    int
+	}{
+		{"none", 0, 0, 0, world4, []uint32{opened, spliced, closed}, 0},
+		{"none, with buffers", 0, 64, 0, world4, []uint32{opened, spliced, closed}, 0},
+		{"established", regs.HostifEventsEstablishedMask, 0, 0, world6, []uint32{opened, established, spliced, closed}, 0},
+		{"first byte", regs.HostifEventsFirstByteMask, 0, 0, world4, []uint32{opened, spliced, first, closed}, 0},
+		{"heads, no buffers", regs.HostifEventsHeadsMask, 0, 0, world4, []uint32{opened, spliced, closed}, 0},
+		{"heads, small buffers", regs.HostifEventsHeadsMask, 64, 0, world6, []uint32{opened, spliced, closed}, min(64, len(request))},
+		{"heads, large buffers", regs.HostifEventsHeadsMask, 2048, 0, world4, []uint32{opened, spliced, closed}, len(request)},
+		{"all, by a cookie", 7, 2048, regs.ServiceControlDefenceAlways, world4, []uint32{opened, established, spliced, first, closed}, len(request)},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			b, c := caseBench(t, x.world, regs.ServiceEntry{ControlDefence: x.defence})
+			const at = regs.RingEvent * regs.RingStride
+			b.r.Set(regs.RingBufferBytes+at, x.buffer)
+			b.r.Set64(regs.RingBuffers+at, slotsAt)
+			b.r.Set(regs.HostifEvents, x.events)
+			c.reach(t, Spliced)
+			n := b.pageOf(t)
+			one(t, b.push(1, c.server(flagACK, "resp"))[0])
+			one(t, b.push(1, c.server(flagACK|flagFIN, "onse"))[0])
+			c.cack += 9
+			one(t, b.push(0, c.client(flagACK|flagFIN, ""))[1])
+			c.sack++
+			one(t, b.push(1, c.server(flagACK, ""))[0])
+			var types []uint32
+			for _, e := range b.events() {
+				if e.ControlType == regs.EventControlTypeProfile {
+					continue
+				}
+				types = append(types, e.ControlType)
+				if e.HandleN != n || e.IndexService != 0 {
+					t.Errorf("event %+v, want one of page %d", e, n)
+				}
+				switch e.ControlType {
+				case opened:
+					if got := [4]uint32{e.PacketsClient, e.PacketsServer, e.BytesClient, e.BytesServer}; got != words(x.world.client) || e.BytesHighClient != uint32(c.port) || e.BytesHighServer != 80 || e.Delta != 0 {
+						t.Errorf("opened: %+v", e)
+					}
+				case spliced:
+					got := b.ram.at(uint64(e.IovaLo)|uint64(e.IovaHi)<<32, int(e.Length))
+					if int(e.Length) != x.head || string(got) != request[:x.head] {
+						t.Errorf("spliced brings %q, want %d bytes of the head", got, x.head)
+					}
+				case first:
+					if e.BytesServer != 4 || e.BytesClient != uint32(len(request)) {
+						t.Errorf("first_byte: %+v", e)
+					}
+				}
+				if e.ControlType != spliced && e.Length != 0 {
+					t.Errorf("event %+v brings bytes", e)
+				}
+			}
+			if fmt.Sprint(types) != fmt.Sprint(x.want) {
+				t.Errorf("events %v, want %v", types, x.want)
+			}
+		})
+	}
+}
+
+// TestFirstByteOnce: the first byte of another 4 GiB is none of the response's.
+func TestFirstByteOnce(t *testing.T) {
+	b, c := spliced(t, world4, regs.ServiceEntry{}, 1, false)
+	b.r.Set(regs.HostifEvents, regs.HostifEventsFirstByteMask)
+	b.events()
+	w := b.c.page(b.pageOf(t))
+	w[regs.PageBytesServer], w[regs.PageBytesHigh] = 0, regs.SetPageBytesHighServer(0, 1)
+	one(t, b.push(1, c.server(flagACK, "x"))[0])
+	if es := b.events(); len(es) != 0 {
+		t.Errorf("events %+v", es)
+	}
+	w[regs.PageBytesServer], w[regs.PageBytesHigh] = 0, 0
+	one(t, b.push(1, c.server(flagACK, ""))[0])
+	if es := b.events(); len(es) != 0 {
+		t.Errorf("without payload: events %+v", es)
+	}
+	one(t, b.push(1, c.server(flagACK, "x"))[0])
+	if es := b.events(); len(es) != 1 || es[0].ControlType != regs.EventControlTypeFirstByte {
+		t.Errorf("events %+v, want one", es)
 	}
 }

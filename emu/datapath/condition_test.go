@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,38 @@ var conditionCases = map[string]conditionCase{
 		c.window = 500
 		b.push(0, c.client(flagACK|flagPSH, "GET /"+strings.Repeat("a", 5000)))
 		return c.client(flagACK|flagPSH, strings.Repeat("a", 5000))
+	}},
+	key(VerdictHold, "the host gathers the request, and waits for more"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.gathering(t, c)
+		return c.client(flagACK|flagPSH, "more")
+	}},
+	key(VerdictHold, "the host gathers the request, and has not taken all of it"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.gathering(t, c)
+		b.push(0, c.client(flagACK|flagPSH, "more"))
+		b.exceptions()
+		return c.client(flagACK|flagPSH, "and more")
+	}},
+	key(VerdictHold, "the host gathers the request; no room is left"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.gathering(t, c)
+		b.push(0, c.client(flagACK|flagPSH, strings.Repeat("m", regs.HeadBytes)))
+		b.exceptions()
+		return c.client(flagACK|flagPSH, "more")
+	}},
+	key(VerdictClientGone, "the host gathers the request"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.gathering(t, c)
+		return c.client(flagACK|flagFIN, "")
+	}},
+	key(VerdictTranslate, "from the server, acknowledges a head buffer to its end, and more is owed; no payload"): {Free, ServerSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.reach(t, WaitHead)
+		b.long(t, c)
+		c.sack += regs.HeadBytes
+		return c.server(flagACK, "")
+	}},
+	key(VerdictTranslate, "from the server, acknowledges what the host has not given yet; no payload"): {Free, ServerSide, func(t *testing.T, b *bench, c *conn) []byte {
+		c.reach(t, WaitHead)
+		b.long(t, c)
+		c.sack += regs.HeadBytes + 1
+		return c.server(flagACK, "")
 	}},
 	key(VerdictHold, "head is no legal request"): {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
 		return c.client(flagACK|flagPSH, "GET / HTTP/1.1\r\n\r\n")
@@ -263,8 +296,9 @@ var conditionCases = map[string]conditionCase{
 	}},
 }
 
-// addStorms adds the cases where the answers that a connection is given are used up.
+// addStorms adds the cases that stand elsewhere, and those where the answers that a connection is given are used up.
 func addStorms() {
+	maps.Copy(conditionCases, decideConditions)
 	for v, k := range map[Verdict]conditionCase{
 		VerdictEstablish:  {SynRcvd, ClientSide, func(t *testing.T, b *bench, c *conn) []byte { c.cack++; return c.client(flagACK, "") }},
 		VerdictProbe:      {WaitHead, ClientSide, func(t *testing.T, b *bench, c *conn) []byte { c.cseq--; return c.client(flagACK, "") }},
@@ -320,7 +354,8 @@ func key(v Verdict, when string) string { return Condition{Verdict: v, When: whe
 
 var reasonNames = map[string]uint32{
 	"no_match": reasonNoMatch, "head_too_large": reasonHeadLarge, "bad_request": reasonBad, "no_rule": reasonNoRule,
-	"no_server": reasonNoServer, "ttl": reasonTTL, "too_big": reasonTooBig, "server_failed": reasonServerFailed, "key_exists": reasonKeyExists,
+	"h2c": reasonH2C, "not_http": reasonNotHTTP, "not_tls": reasonNotTLS, "bad_hello": reasonBadHello, "rule_host": reasonRuleHost, "answer": reasonAnswer, "rewrite": reasonRewrite,
+	"no_server": reasonNoServer, "ttl": reasonTTL, "too_big": reasonTooBig, "head_more": reasonHeadMore, "held_more": reasonHeldMore, "server_failed": reasonServerFailed, "key_exists": reasonKeyExists,
 }
 
 func TestConditions(t *testing.T) {

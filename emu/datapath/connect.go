@@ -21,7 +21,7 @@ func (c *Core) startServer(p *packet, n uint32, w *page, server uint32, out *Out
 }
 
 // connect writes leg set A, enters the server-side key and sends our SYN. With NAT the server sees the client's own
-// address, port and sequence number, so the forward delta is zero; where another connection of the client has the key,
+// address, port and sequence numbers, so the forward delta is zero: bytes that are inserted come before them; where another connection of the client has the key,
 // the port is one that stands in for the client's. Where the key finds no place the page stays as it is.
 func (c *Core) connect(n uint32, w *page, server, port uint32, out *Output) cam.Result {
 	hop := c.hop(c.server(server))
@@ -42,7 +42,7 @@ func (c *Core) connect(n uint32, w *page, server, port uint32, out *Output) cam.
 		w[regs.PageAIndex], w[regs.PageALocal], w[regs.PageAScale] = before[0], before[1], before[2]
 		return result
 	}
-	w[regs.PageAIsn] = w[regs.PageClientIsn]
+	w[regs.PageADeltaClient] = 0
 	w[regs.PageControl] = regs.SetPageControlServerPort(w[regs.PageControl], regs.NextHopControlPort(hop[regs.NextHopControl]))
 	c.setState(w, ServerSyn)
 	c.serverUse(w, 1)
@@ -122,25 +122,58 @@ func (c *Core) handOver(p *packet, n uint32, w *page, reason uint8, otherwise ui
 	}
 }
 
-// commandConnect offers the request of a connection that waits for the host to a server of the host's choice.
-func (c *Core) commandConnect(e *regs.CommandEntry, n uint32, w *page, state State, out *Output) uint32 {
+// commandConnect offers the request of a connection that waits for the host to a server of the host's choice, or to one
+// that the card picks of a group of its choice. What the command refuses leaves the page as it was.
+func (c *Core) commandConnect(e *regs.CommandEntry, done *regs.CompletionEntry, n uint32, w *page, state State, out *Output) uint32 {
 	tries := regs.PageOptionsTries(w[regs.PageOptions])
-	if state != WaitHead || w[regs.PageControl]&regs.PageControlWaitingHostMask == 0 || tries >= maxServersTried {
+	gathered := gathers(w)
+	if state != WaitHead || w[regs.PageControl]&regs.PageControlWaitingHostMask == 0 && !gathered || tries >= maxServersTried {
 		return statusState
 	}
-	if heldBytes(w) == 0 || !c.usable(e.KeyIndexIndex, regs.PageControlKind(w[regs.PageControl])) {
+	if gathered && heldBytes(w) != regs.PageOptionsHeadScan(w[regs.PageOptions]) { // more came since the host's last take
+		return statusState
+	}
+	if status := c.replacement(e, w, gathered); status != statusOK {
+		return status
+	}
+	server, kind := e.KeyIndexIndex, regs.PageControlKind(w[regs.PageControl])
+	if e.FlagsGroup != 0 {
+		var ok bool
+		if server, ok = c.pick(e.KeyIndexIndex, c.bank(), kind); !ok {
+			return statusNotFound
+		}
+	} else if !c.usable(server, kind) {
 		return statusArgument
 	}
-	own := regs.PagePortsClient(w[regs.PagePorts])
+	took := e.FlagsReplace != 0 && w[regs.PageControl]&regs.PageControlHeadMask == 0
+	if took && !c.takeHead(w) {
+		return statusNoPlace
+	}
+	own, before := regs.PagePortsClient(w[regs.PagePorts]), w[regs.PageAIsn]
 	port := e.KeyPortsPort
 	if port == 0 {
 		port = own
 	}
-	switch c.connect(n, w, e.KeyIndexIndex, port, out) {
-	case cam.Exists:
-		return statusKeyExists
-	case cam.Refused:
+	if e.FlagsReplace != 0 {
+		w[regs.PageAIsn] = w[regs.PageClientIsn] - e.Value
+	}
+	result := c.connect(n, w, server, port, out)
+	if result == cam.Refused || result == cam.Exists && e.FlagsGroup == 0 {
+		w[regs.PageAIsn] = before
+		if took {
+			c.releaseHead(w)
+		}
+		if result == cam.Exists {
+			return statusKeyExists
+		}
 		return statusNoPlace
+	}
+	done.Result[0] = server
+	c.chosen(e, w, gathered)
+	if result == cam.Exists {
+		w[regs.PageAIndex] = server // which the host asks for
+		c.handOver(nil, n, w, reasonKeyExists, reasonAbortKeyExists, out)
+		return statusOK
 	}
 	w[regs.PageControl] = regs.SetPageControlHostReason(w[regs.PageControl]&^regs.PageControlWaitingHostMask, 0)
 	if tries > 0 {
@@ -150,6 +183,51 @@ func (c *Core) commandConnect(e *regs.CommandEntry, n uint32, w *page, state Sta
 		c.count(regs.ConnectionKeyMoved)
 	}
 	return statusOK
+}
+
+// replacement reads what the host puts in the place of the held bytes, and checks that it makes up the stream: as a whole,
+// or a full buffer of it. A buffer that the host emptied has to be filled again.
+func (c *Core) replacement(e *regs.CommandEntry, w *page, gathered bool) uint32 {
+	if e.FlagsReplace == 0 {
+		if gathered {
+			return statusArgument
+		}
+		return statusOK
+	}
+	total := w[regs.PageHeldBoundary] - w[regs.PageClientIsn] - 1 + e.Value
+	if w[regs.PageClientLink]&regs.PageClientLinkFinClientMask != 0 {
+		total--
+	}
+	if total > maxHeldStream || e.Length != min(total, c.headBytes()) {
+		return statusArgument
+	}
+	if e.Length != 0 && !c.host.Read(uint64(e.IovaLo)|uint64(e.IovaHi)<<32, c.answer[:e.Length]) {
+		return statusDMA
+	}
+	return statusOK
+}
+
+// chosen writes down what the host decided about a request, and puts its bytes into the head buffer.
+func (c *Core) chosen(e *regs.CommandEntry, w *page, gathered bool) {
+	if e.FlagsGroup != 0 {
+		w[regs.PageChoice] = e.KeyIndexIndex | regs.TableBankGeneration(c.r.Get(regs.TableBank))<<regs.PageChoiceGenerationShift
+	}
+	if rule := e.Bar2Offset; rule != 0 && rule != w[regs.PageRule] && rule <= c.m.Geometry.Rules {
+		w[regs.PageRule] = rule
+		c.hit(rule - 1)
+	}
+	if e.FlagsLast != 0 {
+		w[regs.PageBoundaryClient] = e.Boundary
+		w[regs.PageClientLink] |= regs.PageClientLinkLastRequestMask
+	}
+	if e.FlagsReplace == 0 {
+		return
+	}
+	copy(c.head(w), c.answer[:e.Length])
+	w[regs.PageHead] = regs.SetPageHeadBytes(w[regs.PageHead], e.Length)
+	if !gathered || e.Value != 0 {
+		c.count(regs.ConnectionRewritten)
+	}
 }
 
 // usable says whether a server takes new connections of a kind.

@@ -45,6 +45,7 @@ type Core struct {
 	nowhere page
 	draft   page // of a connection that no page is taken for yet
 	request urltable.Request
+	hello   urltable.Hello
 	given   regs.ExceptionEntry  // of the exception at hand
 	answer  [regs.HeadBytes]byte // on its way into a head buffer
 	touched uint32               // keeps the loads of the touch columns from being optimised away

@@ -76,7 +76,8 @@ func randomCommand(r *rand.Rand, pages uint32) regs.CommandEntry {
 	if r.IntN(4) != 0 {
 		n %= pages
 	}
-	return regs.CommandEntry{ControlType: r.Uint32() % 16, HandleN: n & handleMask, HandleGeneration: r.Uint32() >> r.IntN(32) & 0xfff, FlagsServerSide: r.Uint32() & 1,
-		FlagsToClient: r.Uint32() & 1, FlagsToServer: r.Uint32() & 1, KeyControlKind: r.Uint32() & 7, KeyControlProtocol: r.Uint32() & 0xff, KeyControlVlan: r.Uint32() & 0xfff,
+	return regs.CommandEntry{ControlType: r.Uint32() % 17, HandleN: n & handleMask, HandleGeneration: r.Uint32() >> r.IntN(32) & 0xfff, FlagsServerSide: r.Uint32() & 1,
+		FlagsToClient: r.Uint32() & 1, FlagsGroup: r.Uint32() & 1, FlagsReplace: r.Uint32() & 1, FlagsKeep: r.Uint32() & 1, FlagsLast: r.Uint32() & 1,
+		Length: r.Uint32() >> r.IntN(32), Bar2Offset: r.Uint32() >> r.IntN(32), Boundary: r.Uint32(), FlagsToServer: r.Uint32() & 1, KeyControlKind: r.Uint32() & 7, KeyControlProtocol: r.Uint32() & 0xff, KeyControlVlan: r.Uint32() & 0xfff,
 		KeyControlLegB: r.Uint32() & 1, KeyPortsPort: r.Uint32() & 0xffff, KeyPortsDestination: r.Uint32() & 0xffff, KeyIndexIndex: r.Uint32() & 0xffff, Value: r.Uint32(), IovaLo: r.Uint32() >> r.IntN(32), IovaHi: r.Uint32() >> 31}
 }

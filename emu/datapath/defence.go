@@ -117,7 +117,7 @@ func (c *Core) prove(p *packet, out *Output) {
 	p.handle = handleOf(n, w)
 	c.count(regs.ConnectionOpened)
 	c.count(regs.DefenceCookieValid)
-	c.event(regs.EventControlTypeOpened, 0, n, w)
+	c.openedEvent(n, w)
 	c.establish(p, w, out)
 }
 

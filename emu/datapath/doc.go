@@ -32,6 +32,17 @@
 // with a cookie and nothing is kept, what brings the cookie back takes a page, and the rest is dropped (defence.go). What a
 // cookie holds, and what of a SYN it keeps, stands in cookie.go.
 //
+// # Toward a server
+//
+// What a service decides by is its protocol's: a request head, a ClientHello, or nothing, where the first byte is enough,
+// or not even that where its servers speak first. Until all of it is there the card only looks for its end; then it
+// matches once and picks a server. What only the host can do, or is asked to, it gets with a reason (decide.go): a rule
+// that it tests, an answer, a head to be altered, what is refused in words. The scan, which has no rows in the state
+// table, sends clients that say nothing for service.fallback to the default group, and asks the host for a word to those
+// whose head of HTTP does not end in time, counted from the handshake.
+//
+// A connection may be one of a single request (lastrequest.go). The client's bytes behind that go nowhere.
+//
 // # What a segment can do
 //
 // A segment of a spliced connection goes on whatever its numbers, for its receiver to answer. The card concludes something

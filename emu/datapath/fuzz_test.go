@@ -54,6 +54,29 @@ func populated(t testing.TB) (b *bench, s snapshot, seeds [][2][]byte) {
 				[2][]byte{c.client(flagFIN|flagACK, ""), c.server(flagRST|flagACK, "")})
 		}
 	}
+	for i, e := range []regs.ServiceEntry{{ControlProtocol: regs.ServiceControlProtocolTls}, {ControlProtocol: regs.ServiceControlProtocolTcp, ControlServerFirst: 1},
+		{ControlHasH2c: 1, Fallback: 200}, {ControlRewrite: 1}} {
+		w := world4
+		for range 4 + i {
+			w.vip, w.server = w.vip.Next(), w.server.Next()
+		}
+		b.serve(w, len(worlds)+i, e)
+		c := &conn{b: b, w: w, port: 41000, cseq: 0xffffff80, sseq: 0x7fffff80, opts: plainOptions, sopts: plainOptions}
+		c.seedStep(SynRcvd)
+		c.seedStep(WaitHead)
+		for _, says := range []string{hello, preface, request} {
+			x := *c
+			seeds = append(seeds, [2][]byte{x.client(flagACK|flagPSH, says), x.server(flagSYN|flagACK, "", plainOptions...)},
+				[2][]byte{x.client(flagACK|flagFIN, "more"), x.server(flagACK, "response")})
+		}
+	}
+	for n := uint32(0); n < g.Pages; n += 2 { // of the spliced, half have but one request
+		if w := b.c.page(n); w[regs.PageAScale]&regs.PageAScaleArmedMask != 0 {
+			w[regs.PageClientLink] |= regs.PageClientLinkLastRequestMask
+			w[regs.PageBoundaryClient] = w[regs.PageASeqClient] + 10
+		}
+	}
+	b.r.Set(regs.HostifEvents, ^uint32(0))
 	b.exceptions()
 	b.events()
 	return b, b.snapshot(), seeds
@@ -202,7 +225,7 @@ func (b *bench) accounts() (a accounts) {
 		}
 	}
 	a.acted = b.r.Get64(regs.PmuTranslatedClient) + b.r.Get64(regs.PmuTranslatedServer)
-	for r := regs.ConnectionOpened; r <= regs.ConnectionReplied; r += 8 {
+	for r := regs.ConnectionOpened; r <= regs.ConnectionDropLastRequest; r += 8 {
 		a.acted += b.r.Get64(r)
 	}
 	for _, r := range []regs.Reg{regs.AmuNoPage, regs.AmuNoCamPlace, regs.AmuDisabled, regs.HeadNoneFree, regs.TransmitSyn + clientEnd, regs.TransmitSyn + serverEnd, regs.TransmitAck + clientEnd} {
@@ -252,7 +275,8 @@ func (b *bench) fuzzed(t *testing.T, mode byte, raw []byte) {
 	}
 	if given == 1 && after.reasons-before.reasons != 1 {
 		switch r := got[0].ReasonReason; r {
-		case reasonBad, reasonNoRule, reasonNoServer, reasonHeadLarge, reasonServerFailed, reasonKeyExists: // the URL table and the connection count these
+		case reasonBad, reasonNoRule, reasonNoServer, reasonHeadLarge, reasonHeadMore, reasonServerFailed, reasonKeyExists, reasonRewrite, reasonRuleHost, reasonAnswer,
+			reasonNotHTTP, reasonNotTLS, reasonH2C, reasonBadHello: // the URL table and the connection count these
 		default:
 			t.Fatalf("an exception of reason %d is counted by no reason", r)
 		}

@@ -34,7 +34,7 @@ func (c *Core) rangeOfRST(p *packet, w *page, state State) (low, high, seq uint3
 	switch {
 	case state < Spliced && p.side == ClientSide:
 		low = c.expected(w)
-		return low, low + c.room(w), p.seq, true
+		return low, low + c.promised(w, low), p.seq, true
 	case state < Spliced:
 		low = ld(w, regs.PageAIsn) + 1
 		if p.flags&flagACK == 0 {

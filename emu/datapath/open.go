@@ -92,7 +92,7 @@ func (c *Core) open(p *packet, out *Output) {
 	w := c.page(n)
 	c.fillPage(p, w, n, uint32(service))
 	c.count(regs.ConnectionOpened)
-	c.event(regs.EventControlTypeOpened, 0, n, w)
+	c.openedEvent(n, w)
 	c.sendSynAck(n, w, out)
 	c.expect(w, c.ticks(regs.TimerRetransmit))
 }
@@ -150,7 +150,9 @@ func (c *Core) fillPage(p *packet, w *page, n, service uint32) {
 	w[regs.PageClientMacHi] = uint32(binary.BigEndian.Uint16(p.b[6:])) | mss<<regs.PageClientMacHiMssShift
 	w[regs.PageLastSeen] = c.tick
 	w[regs.PagePacketsClient] = 1
-	w[regs.PageClientIsn] = p.seq
+	w[regs.PageClientIsn], w[regs.PageAIsn] = p.seq, p.seq
+	w[regs.PageHeldBoundary] = p.seq + 1
+	c.promise(w, c.headBytes())
 	clientMSS := o.mss
 	if !o.hasMSS || clientMSS == 0 {
 		clientMSS = defaultMSS(p.kind)
@@ -223,6 +225,9 @@ func (c *Core) establish(p *packet, w *page, out *Output) {
 	w[regs.PageOptions] = regs.SetPageOptionsRetries(w[regs.PageOptions], 0)
 	c.seenClient(p, w)
 	c.arm(w, c.tick+c.waitHead(w))
+	if c.tells(regs.HostifEventsEstablishedMask) {
+		c.event(regs.EventControlTypeEstablished, 0, p.handle&handleMask, w)
+	}
 	switch p.segment {
 	case Data, URG, FINData:
 		w[regs.PagePacketsClient] -= p.segs // hold counts the segment
@@ -230,6 +235,7 @@ func (c *Core) establish(p *packet, w *page, out *Output) {
 	case FIN:
 		c.clientGone(p, w, out)
 	}
+	c.greet(p, w, out)
 }
 
 // waitHead is the time-out of WAIT_HEAD of the page's service.
@@ -281,10 +287,15 @@ func (c *Core) reopen(p *packet, w *page, out *Output) {
 	c.begin(p, out)
 }
 
-// clientGone ends a connection whose client sent FIN before it made a request.
+// clientGone ends a connection whose client sent FIN before it made a request. Whether it has made one that the host
+// gathers the host knows.
 func (c *Core) clientGone(p *packet, w *page, out *Output) {
 	n := p.handle & handleMask
 	next := c.expected(w)
+	if gathers(w) {
+		c.gather(p, w, out)
+		return
+	}
 	if p.seq != next {
 		c.probe(p, w, out)
 		return
@@ -314,16 +325,19 @@ func (c *Core) room(w *page) uint32 {
 	return c.headBytes() - heldBytes(w)
 }
 
-// expected is the next sequence number of the client before the splice.
-func (c *Core) expected(w *page) uint32 {
-	next := w[regs.PageClientIsn] + 1
-	if w[regs.PageControl]&regs.PageControlHeadMask != 0 {
-		next += heldBytes(w)
+// expected is the next sequence number of the client before the splice: H.
+func (c *Core) expected(w *page) uint32 { return w[regs.PageHeldBoundary] }
+
+// promise notes the right edge of the window that the client is given, so many bytes beyond H. It lies where the head
+// buffer ends, and stays there when what is inserted leaves less room: what does not fit then is not acknowledged.
+func (c *Core) promise(w *page, n uint32) { w[regs.PageAAckServer] = w[regs.PageHeldBoundary] + n }
+
+// promised is how much the client may send from a number of its own on, by the window that it was given before the splice.
+func (c *Core) promised(w *page, from uint32) uint32 {
+	if left := w[regs.PageAAckServer] - from; left <= c.headBytes() {
+		return left
 	}
-	if w[regs.PageClientLink]&regs.PageClientLinkFinClientMask != 0 {
-		next++
-	}
-	return next
+	return 0
 }
 
 // probe answers a segment that brings nothing new: a repeated SYN or byte, a keep-alive probe, a wrong acknowledgement.

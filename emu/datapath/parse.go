@@ -94,6 +94,8 @@ const (
 	reasonHeadLarge = regs.ExceptionReasonReasonHeadTooLarge
 	reasonTooBig    = regs.ExceptionReasonReasonTooBig
 
+	reasonHeadMore     = regs.ExceptionReasonReasonHeadMore
+	reasonHeldMore     = regs.ExceptionReasonReasonHeldMore
 	reasonServerFailed = regs.ExceptionReasonReasonServerFailed
 	reasonKeyExists    = regs.ExceptionReasonReasonKeyExists
 

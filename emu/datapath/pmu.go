@@ -71,11 +71,20 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 	leg := clientLeg(p, w, control)
 	scale := ld(w, regs.PageAScale+leg)
 	taken := takes(p, w, leg, scale, p.seq, end, p.ack)
+	goes := end // of what goes on
+	if ld(w, regs.PageClientLink)&regs.PageClientLinkLastRequestMask != 0 {
+		if v = c.lastRequest(p, w, leg, v, end, taken, out); v == VerdictDrop {
+			return
+		}
+		if goes = p.seq + p.length; p.flags&flagFIN != 0 {
+			goes++
+		}
+	}
 	if control&regs.PageControlHeldMask != 0 {
 		if taken {
 			clientClock(p, w, scale)
 		}
-		if !c.aboveHeld(p, w, end, taken, out) {
+		if !c.aboveHeld(p, w, goes, taken, out) {
 			return
 		}
 	}
@@ -168,6 +177,9 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 	taken := takes(p, w, leg, scale, seq, end, ack)
 	marked := ack
 	if control&regs.PageControlHeldMask != 0 && p.flags&flagACK != 0 {
+		if taken && int32(ack-ld(w, regs.PageAAckServer)) > 0 {
+			taken = c.heldSent(w, ack)
+		}
 		switch {
 		case taken && c.heldAcked(p, w, end, ack, out):
 			control &^= regs.PageControlHeldMask
@@ -204,7 +216,11 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 		c.finishOffload(p, regs.PageOfferMss(ld(w, regs.PageOffer)), anyMTU)
 	}
 
+	first := p.length != 0 && ld(w, regs.PageBytesServer) == 0 && State(regs.PageControlState(control)) != Quarantine
 	c.tally(p, w, regs.PagePacketsServer, regs.PageBytesServer)
+	if first {
+		c.firstByteEvent(p, w)
+	}
 	switch {
 	case !taken:
 	case control&regs.PageControlHeldMask != 0:

@@ -48,7 +48,7 @@ func replies(w *page) bool { return w[regs.PageControl]&regs.PageControlReplyMas
 func (c *Core) replySegment(w *page, s *segment) {
 	s.ack = w[regs.PageASeqClient]
 	s.flags |= flagACK
-	s.window = c.headBytes() - min(s.ack-w[regs.PageClientIsn]-1, c.headBytes()-1)
+	s.window = max(c.promised(w, s.ack), 1)
 	if w[regs.PageClientLink]&regs.PageClientLinkWscaleMask != 0 {
 		s.window = shiftWindow(s.window, -int32(regs.PageOptionsPromisedWscale(w[regs.PageOptions])))
 	}

@@ -1,16 +1,18 @@
 package datapath
 
-import (
-	"splicenic/emu/urltable"
-	"splicenic/regs"
-)
+import "splicenic/regs"
 
 // maxSlotTries bounds how many slots a choice looks at to find an open server.
 const maxSlotTries = 8
 
-// hold puts payload into the head buffer and acknowledges it. When the head is complete the server end begins.
+// hold puts payload into the head buffer and acknowledges it. When what the service decides by is complete the server end
+// begins.
 func (c *Core) hold(p *packet, w *page, out *Output) {
 	p.request = true
+	if gathers(w) {
+		c.gather(p, w, out)
+		return
+	}
 	if w[regs.PageControl]&regs.PageControlWaitingHostMask != 0 {
 		c.count(regs.ConnectionDropWaitingHost)
 		return
@@ -19,31 +21,12 @@ func (c *Core) hold(p *packet, w *page, out *Output) {
 		return
 	}
 	n := p.handle & handleMask
-	stored := heldBytes(w)
-	if stored == 0 { // a FIN behind bytes that came before the request
+	if heldBytes(w) == 0 { // a FIN behind bytes that came before the request
 		c.resetClient(w, out)
 		c.abort(n, w, reasonAbortClientGone)
 		return
 	}
-	head := c.head(w)[:stored]
-	end, scanned := urltable.FindEnd(head, int(regs.PageOptionsHeadScan(w[regs.PageOptions])))
-	w[regs.PageOptions] = regs.SetPageOptionsHeadScan(w[regs.PageOptions], uint32(scanned))
-	switch {
-	case !urltable.CanStart(head[0]):
-		c.count(regs.UrlNotHttp)
-		c.waitForHost(p, w, reasonBad, out)
-	case end > 0:
-		c.count(regs.ConnectionHeadComplete)
-		c.ackClient(w, out)
-		c.decide(p, n, w, head[:end], out)
-	case stored == c.headBytes():
-		c.waitForHost(p, w, reasonHeadLarge, out)
-	case w[regs.PageClientLink]&regs.PageClientLinkFinClientMask != 0:
-		c.resetClient(w, out)
-		c.abort(n, w, reasonAbortClientGone)
-	default:
-		c.ackClient(w, out)
-	}
+	c.search(p, n, w, out)
 }
 
 func (c *Core) headBytes() uint32 { return regs.HeadBytes }
@@ -51,7 +34,7 @@ func (c *Core) headBytes() uint32 { return regs.HeadBytes }
 // store copies what is new of a segment behind what is held. The first accepted byte wins; bytes beyond a gap are not
 // taken. It returns false where the segment brought nothing.
 func (c *Core) store(p *packet, w *page, out *Output) bool {
-	if p.ack == w[regs.PageIsn]+1 && p.seq-w[regs.PageClientIsn]-1 <= c.headBytes() { // any other nobody may believe
+	if p.ack == w[regs.PageIsn]+1 && p.seq-(w[regs.PageAAckServer]-c.headBytes()) <= c.headBytes() { // any other nobody may believe
 		c.seenClient(p, w)
 	}
 	next := c.expected(w)
@@ -80,7 +63,9 @@ func (c *Core) store(p *packet, w *page, out *Output) bool {
 	copy(c.head(w)[stored:], fresh)
 	w[regs.PageHead] = regs.SetPageHeadBytes(w[regs.PageHead], stored+uint32(len(fresh)))
 	c.addBytes(w, regs.PageBytesClient, uint32(len(fresh)))
+	w[regs.PageHeldBoundary] += uint32(len(fresh))
 	if fin {
+		w[regs.PageHeldBoundary]++
 		w[regs.PageClientLink] |= regs.PageClientLinkFinClientMask
 	}
 	return true
@@ -113,7 +98,7 @@ func (c *Core) addBytes(w *page, word int, n uint32) (carry bool) {
 
 // appendHeld takes payload that arrives between the head's end and the splice, if it fits.
 func (c *Core) appendHeld(p *packet, w *page, out *Output) {
-	if c.store(p, w, out) {
+	if c.boundHeld(p, w) && c.store(p, w, out) {
 		c.ackClient(w, out)
 	}
 }
@@ -146,64 +131,12 @@ func unserved(w *page, otherwise uint32) uint32 {
 	return otherwise
 }
 
-// decide matches the head, chooses the server and sends it a SYN.
-func (c *Core) decide(p *packet, n uint32, w *page, head []byte, out *Output) {
-	bank := c.bank()
-	inUse := regs.TableInUse + regs.Reg(bank)*regs.TableInUseStride
-	c.r.Set(inUse, c.r.Get(inUse)+1)
-	group, reason := c.match(w, bank, head)
-	c.r.Set(inUse, c.r.Get(inUse)-1)
-	if reason != 0 {
-		c.waitForHost(p, w, reason, out)
-		return
+// hit counts a request that a rule took.
+func (c *Core) hit(rule uint32) {
+	hits := c.m.RuleCounter[rule*regs.RuleCounterWords : (rule+1)*regs.RuleCounterWords]
+	if hits[regs.RuleCounterHitsLo]++; hits[regs.RuleCounterHitsLo] == 0 {
+		hits[regs.RuleCounterHitsHi]++
 	}
-	w[regs.PageChoice] = group | regs.TableBankGeneration(c.r.Get(regs.TableBank))<<regs.PageChoiceGenerationShift
-	server, ok := c.pick(group, bank, uint32(p.kind))
-	if !ok {
-		c.waitForHost(p, w, reasonNoServer, out)
-		return
-	}
-	c.startServer(p, n, w, server, out)
-}
-
-// match runs the URL table over a head, in the bank in force. reason is not zero where the host has to decide.
-func (c *Core) match(w *page, bank uint32, head []byte) (group uint32, reason uint8) {
-	s := c.service(regs.PageIndexService(w[regs.PageIndex]))
-	c.count(regs.UrlLookups)
-	switch urltable.ParseHead(head, &c.request) {
-	case urltable.OK:
-	case urltable.TooDeep:
-		c.count(regs.UrlTooDeep)
-		return 0, reasonBad
-	case urltable.NotHTTP:
-		c.count(regs.UrlNotHttp)
-		return 0, reasonBad
-	default:
-		c.count(regs.UrlMalformed)
-		return 0, reasonBad
-	}
-	if regs.ServiceControlValid(s[regs.ServiceControl]) == 0 { // gone since the connection was opened
-		c.count(regs.UrlNoMatch)
-		return 0, reasonNoRule
-	}
-	if rule, ok := urltable.Match(c.m.Url[bank], s[regs.ServiceUrlRoot], &c.request); ok && rule < c.m.Geometry.Rules {
-		r := c.m.Rule[bank][rule*regs.RuleWords : (rule+1)*regs.RuleWords]
-		if regs.RuleControlValid(r[regs.RuleControl]) != 0 {
-			c.count(regs.UrlMatched)
-			hits := c.m.RuleCounter[rule*regs.RuleCounterWords : (rule+1)*regs.RuleCounterWords]
-			if hits[regs.RuleCounterHitsLo]++; hits[regs.RuleCounterHitsLo] == 0 {
-				hits[regs.RuleCounterHitsHi]++
-			}
-			w[regs.PageRule] = rule + 1
-			return regs.RuleControlGroup(r[regs.RuleControl]), 0
-		}
-	}
-	if regs.ServiceControlHasDefault(s[regs.ServiceControl]) == 0 {
-		c.count(regs.UrlNoMatch)
-		return 0, reasonNoRule
-	}
-	c.count(regs.UrlDefaulted)
-	return regs.ServiceDefaultGroup(s[regs.ServiceDefault]), 0
 }
 
 // pick walks the slot table of a group. A slot whose server is closed or unreachable is passed over.

@@ -115,26 +115,26 @@ func (c *Core) scales(w *page, o *options) uint32 {
 // splice arms the page, sends what is held, and tells the client the server's window in place of the head buffer's. Also
 // the host's arm_and_send ends here.
 func (c *Core) splice(n uint32, w *page, timeout uint32, out *Output) {
-	held := c.heldEnd(w) - w[regs.PageClientIsn] - 1
+	c.settleLast(w)
+	first, held := heldFirst(w), w[regs.PageHeldBoundary]
 	w[regs.PageADeltaServer] = w[regs.PageIsn] - w[regs.PageAServerIsn]
-	w[regs.PageADeltaClient] = w[regs.PageAIsn] - w[regs.PageClientIsn]
 	w[regs.PageAChecksum] = c.differences(w)
 	w[regs.PageAScale] |= regs.PageAScaleArmedMask | regs.PageAScaleChecksumReadyMask
-	w[regs.PageASeqClient] = c.heldEnd(w)
+	w[regs.PageASeqClient] = held
 	w[regs.PageAAckClient] = w[regs.PageIsn] + 1
 	w[regs.PageASeqServer] = w[regs.PageIsn] + 1
-	w[regs.PageAAckServer] = w[regs.PageClientIsn] + 1
+	w[regs.PageAAckServer] = first
 	w[regs.PageARto] = 0
-	w[regs.PageHeldBoundary] = c.heldEnd(w)
 	c.setState(w, Spliced)
 	if w[regs.PageClientLink]&regs.PageClientLinkFinClientMask != 0 {
-		w[regs.PageFinClient] = c.heldEnd(w)
+		w[regs.PageFinClient] = held
 		c.setState(w, Closing)
 	}
 	c.count(regs.ConnectionSpliced)
-	c.event(regs.EventControlTypeSpliced, 0, n, w)
+	c.splicedEvent(n, w)
 	c.disarm(w)
-	if held == 0 {
+	if held == first {
+		c.releaseHead(w)
 		c.ackServer(w, 0, out)
 	} else {
 		w[regs.PageControl] |= regs.PageControlHeldMask
@@ -144,9 +144,6 @@ func (c *Core) splice(n uint32, w *page, timeout uint32, out *Output) {
 	c.count(regs.TransmitWindow + clientEnd)
 	c.ackClient(w, out)
 }
-
-// heldEnd is the client's next sequence number at the splice: behind the held bytes and a held FIN.
-func (c *Core) heldEnd(w *page) uint32 { return c.expected(w) }
 
 // serverRefused takes in that the server answered our SYN with RST.
 func (c *Core) serverRefused(p *packet, w *page, out *Output) {
@@ -226,6 +223,7 @@ func (c *Core) heldProgress(p *packet, w *page, end, ack uint32, out *Output) {
 	case newer > 0:
 		w[regs.PageAAckServer] = ack
 		c.progress(w)
+		c.turnHeld(p.handle&handleMask, w)
 	case window == 0:
 		w[regs.PageOptions] = regs.SetPageOptionsRetries(w[regs.PageOptions], 0)
 	}

@@ -225,15 +225,14 @@ func build() (t [states][sides][Kinds]Row) {
 
 	const established = regs.ConnectionEstablished
 	set(SynRcvd, ClientSide, VerdictSynAgain, regs.TransmitResentSyn+clientEnd, "SYN-ACK", SYN, SYNData)
-	set(SynRcvd, ClientSide, VerdictEstablish, established, "RST where the acknowledgement is not of our SYN", ACK)
+	set(SynRcvd, ClientSide, VerdictEstablish, established, "RST where the acknowledgement is not of our SYN; SYN to the server where it speaks first", ACK)
 	set(SynRcvd, ClientSide, VerdictEstablish, established, "ACK; SYN to the server when the head is complete; RST where the acknowledgement is not of our SYN, or the FIN comes before the end of the head", FINData)
 	set(SynRcvd, ClientSide, VerdictEstablish, established, "ACK; SYN to the server when the head is complete; RST where the acknowledgement is not of our SYN", Data, URG, UnknownOptions)
-	set(SynRcvd, ClientSide, VerdictEstablish, established, "ACK; RST where the acknowledgement is not of our SYN", ZeroWindowProbe)
-	set(SynRcvd, ClientSide, VerdictEstablish, established, "ACK where it carries a byte; RST where the acknowledgement is not of our SYN", KeepAlive)
+	set(SynRcvd, ClientSide, VerdictEstablish, established, "ACK; RST where the acknowledgement is not of our SYN; SYN to the server where it speaks first", ZeroWindowProbe)
+	set(SynRcvd, ClientSide, VerdictEstablish, established, "ACK where it carries a byte; RST where the acknowledgement is not of our SYN; SYN to the server where it speaks first", KeepAlive)
 	set(SynRcvd, ClientSide, VerdictEstablish, established, "RST; ACK where it is not the next in order", FIN)
 	set(SynRcvd, ClientSide, VerdictClientReset, regs.ConnectionAbortClientGone, "", RST)
-	then(SynRcvd, ClientSide, In(SynRcvd, WaitHead), ACK, KeepAlive, ZeroWindowProbe)
-	then(SynRcvd, ClientSide, In(SynRcvd, WaitHead, ServerSyn), Data, URG, UnknownOptions)
+	then(SynRcvd, ClientSide, In(SynRcvd, WaitHead, ServerSyn), ACK, KeepAlive, ZeroWindowProbe, Data, URG, UnknownOptions)
 	then(SynRcvd, ClientSide, In(SynRcvd, WaitHead, ServerSyn, Free), FINData)
 	then(SynRcvd, ClientSide, In(SynRcvd, WaitHead, Free), FIN)
 
@@ -293,14 +292,13 @@ func build() (t [states][sides][Kinds]Row) {
 	const proven = regs.DefenceCookieValid
 	set(Stateless, ClientSide, VerdictDrop, regs.DefenceCookieBad, "", all...)
 	set(Stateless, ClientSide, VerdictCookie, regs.DefenceCookieSent, "SYN-ACK", SYN, SYNData)
-	set(Stateless, ClientSide, VerdictProve, proven, "RST where no page or CAM place is free", ACK)
+	set(Stateless, ClientSide, VerdictProve, proven, "RST where no page or CAM place is free; SYN to the server where it speaks first", ACK)
 	set(Stateless, ClientSide, VerdictProve, proven, "ACK; SYN to the server when the head is complete; RST where no page or CAM place is free", Data, URG, UnknownOptions)
 	set(Stateless, ClientSide, VerdictProve, proven, "ACK; SYN to the server when the head is complete; RST where no page or CAM place is free, or the FIN comes before the end of the head", FINData)
-	set(Stateless, ClientSide, VerdictProve, proven, "ACK; RST where no page or CAM place is free", ZeroWindowProbe)
+	set(Stateless, ClientSide, VerdictProve, proven, "ACK; RST where no page or CAM place is free; SYN to the server where it speaks first", ZeroWindowProbe)
 	set(Stateless, ClientSide, VerdictProve, proven, "RST", FIN)
 	set(Stateless, ClientSide, VerdictProve, regs.DefenceCookieBad, "", KeepAlive)
-	then(Stateless, ClientSide, In(Stateless, WaitHead), ACK, ZeroWindowProbe)
-	then(Stateless, ClientSide, In(Stateless, WaitHead, ServerSyn), Data, URG, UnknownOptions)
+	then(Stateless, ClientSide, In(Stateless, WaitHead, ServerSyn), ACK, ZeroWindowProbe, Data, URG, UnknownOptions)
 	then(Stateless, ClientSide, In(Stateless, ServerSyn), FINData)
 	set(Stateless, ServerSide, VerdictException, noMatch+regs.ParserStride, "", all...)
 
@@ -326,6 +324,10 @@ func Conditions() []Condition {
 		{VerdictOpen, "address list empty and quarantine too", Card, "refuse", "RST", regs.AmuNoPage},
 		{VerdictOpen, "no CAM place within the bound", Card, "refuse", "RST", regs.AmuNoCamPlace},
 		{VerdictEstablish, "does not acknowledge our SYN", Card, "drop", "RST", regs.ConnectionDropBadAck},
+		{VerdictEstablish, "the servers speak first", Card, "go to the default group", "SYN to the server", regs.ConnectionEstablished},
+		{VerdictEstablish, "the servers speak first, and no group is there", Host, "exception no_rule", "", 0},
+		{VerdictEstablish, "the servers speak first, and the group has none", Host, "exception no_server", "", 0},
+		{VerdictEstablish, "the servers speak first, and the host alters what they get", Host, "exception rewrite", "", 0},
 		{VerdictEstablish, usedUp, Card, "drop", "", regs.ConnectionDropStorm},
 		{VerdictProbe, "acknowledges what we did not send", Card, "drop", "ACK", regs.ConnectionDropBadAck},
 		{VerdictProbe, "begins beyond a gap", Card, "drop", "ACK", regs.ConnectionDropOutOfOrder},
@@ -344,8 +346,23 @@ func Conditions() []Condition {
 		{VerdictHold, "begins beyond a gap", Card, "drop", "ACK", regs.ConnectionDropOutOfOrder},
 		{VerdictHold, "the host is deciding", Card, "drop", "", regs.ConnectionDropWaitingHost},
 		{VerdictHold, "the FIN comes before the end of the head", Card, "abort", "RST to the client", regs.ConnectionAbortClientGone},
+		{VerdictHold, "the service reads no request", Card, "go to the default group", "ACK; SYN to the server", regs.ConnectionHeadComplete},
+		{VerdictHold, "the preface of HTTP/2 without TLS", Card, "go to its group", "ACK; SYN to the server", regs.UrlH2c},
+		{VerdictHold, "the preface of HTTP/2 without TLS, which the service does not take", Host, "exception h2c", "", regs.UrlH2c},
+		{VerdictHold, "what comes may yet become the preface", Card, "hold", "ACK", regs.TransmitAck + clientEnd},
+		{VerdictHold, "the first byte begins no request", Host, "exception not_http", "", regs.UrlNotHttp},
+		{VerdictHold, "the first byte begins no TLS record", Host, "exception not_tls", "", regs.UrlNotTls},
+		{VerdictHold, "the hello is none, or illegal", Host, "exception bad_hello", "ACK", regs.UrlBadHello},
+		{VerdictHold, "the hello names no server", Card, "go by what else it says", "ACK; SYN to the server", regs.UrlNoSni},
+		{VerdictHold, "the path has too many segments", Host, "exception rule_host", "ACK", regs.UrlTooDeep},
+		{VerdictHold, "a rule that only the host can test may take it", Host, "exception rule_host", "ACK", regs.UrlHost},
+		{VerdictHold, "the rule has the host answer", Host, "exception answer", "ACK", regs.UrlAnswered},
+		{VerdictHold, "the host alters what the server gets", Host, "exception rewrite", "ACK", 0},
 		{VerdictHold, "head does not fit its buffer", Host, "exception head_too_large", "", 0},
-		{VerdictHold, "head is no legal request", Host, "exception bad_request", "ACK where it is whole", 0},
+		{VerdictHold, "head is no legal request", Host, "exception bad_request", "ACK", regs.UrlMalformed},
+		{VerdictHold, "the host gathers the request, and waits for more", Host, "exception head_more", "", regs.ConnectionGathered},
+		{VerdictHold, "the host gathers the request, and has not taken all of it", Card, "hold unacknowledged", "", regs.ConnectionGathered},
+		{VerdictHold, "the host gathers the request; no room is left", Card, "drop", "ACK", regs.ConnectionDropNoRoom},
 		{VerdictHold, "no rule and no default", Host, "exception no_rule", "ACK", 0},
 		{VerdictHold, "the group has no server", Host, "exception no_server", "ACK", 0},
 		{VerdictHold, "a live connection has the server-side key", Host, "exception key_exists", "ACK", 0},
@@ -356,6 +373,7 @@ func Conditions() []Condition {
 		{VerdictAppend, "bytes all held already", Card, "drop", "ACK", regs.ConnectionDropDuplicate},
 		{VerdictAppend, "begins beyond a gap", Card, "drop", "ACK", regs.ConnectionDropOutOfOrder},
 		{VerdictAppend, "no room behind the head", Card, "drop", "ACK", regs.ConnectionDropNoRoom},
+		{VerdictAppend, "lies behind the only request", Card, "drop unacknowledged", "", regs.ConnectionDropLastRequest},
 		{VerdictAppend, usedUp, Card, "drop", "", regs.ConnectionDropStorm},
 		{VerdictServerSynAck, "does not acknowledge our SYN", Card, "drop", "RST to the server; SYN to the server where it is the first such answer", regs.ConnectionDropBadAck},
 		{VerdictServerSynAck, usedUp, Card, "drop", "", regs.ConnectionDropStorm},
@@ -366,10 +384,16 @@ func Conditions() []Condition {
 		{VerdictServerRefused, "acknowledges our SYN", Host, "exception server_failed", "", 0},
 		{VerdictServerStale, "answers a SYN of ours so for the third time", Host, "exception server_failed", "RST to the server", regs.ConnectionDropBadAck},
 		{VerdictClientGone, "the host is deciding", Card, "drop", "", regs.ConnectionDropWaitingHost},
+		{VerdictClientGone, "the host gathers the request", Host, "exception head_more", "", regs.ConnectionGathered},
 		{VerdictTranslate, "from the client, wholly below H", Card, "drop", "ACK", regs.ConnectionDropBelowHeld},
 		{VerdictTranslate, usedUp, Card, "drop", "", regs.ConnectionDropStorm},
 		{VerdictTranslate, "from the client, across H", Card, "drop", "", regs.ConnectionDropStraddlesHeld},
 		{VerdictTranslate, "from the server, acknowledges below H, no payload", Card, "drop", "held bytes not sent yet", regs.ConnectionDropHeldAck},
+		{VerdictTranslate, "from the client, wholly behind the only request", Card, "drop", "", regs.ConnectionDropLastRequest},
+		{VerdictTranslateFIN, "from the client, wholly behind the only request", Card, "drop", "", regs.ConnectionDropLastRequest},
+		{VerdictTranslate, "from the client, wholly behind the only request, whose response it has to the end", Card, "end", "RST to both", regs.ConnectionDropLastRequest},
+		{VerdictTranslate, "from the server, acknowledges a head buffer to its end, and more is owed; no payload", Host, "exception held_more", "", regs.ConnectionDropHeldAck},
+		{VerdictTranslate, "from the server, acknowledges what the host has not given yet; no payload", Card, "drop", "", regs.ConnectionDropHeldAck},
 		{VerdictTranslate, "TTL or hop limit used up", Host, "exception ttl", "", 0},
 		{VerdictTranslate, "larger than the next network takes, and not to be cut", Host, "exception too_big", "", 0},
 		{VerdictTranslate, "next hop not resolved", Card, "drop", "", regs.ConnectionDropNextHop},

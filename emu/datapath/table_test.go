@@ -74,10 +74,11 @@ type variant struct {
 	payload  string
 	options  []layers.TCPOption
 
-	noPage   bool // no page is free
-	onTheWay bool // bytes of the segment's side are not acknowledged yet
-	held     bool // the server has acknowledged nothing of what is held
-	bothFIN  bool // of CLOSING: the segment acknowledges the last FIN
+	noPage      bool // no page is free
+	serverFirst bool // the service has its servers speak first
+	onTheWay    bool // bytes of the segment's side are not acknowledged yet
+	held        bool // the server has acknowledged nothing of what is held
+	bothFIN     bool // of CLOSING: the segment acknowledges the last FIN
 }
 
 const below = ^uint32(0) // one less than the right number
@@ -152,6 +153,9 @@ func variantsOf(row Row) (all []variant) {
 	}
 	if row.Kind != KeepAlive && row.Kind != ZeroWindowProbe {
 		change("beyond a gap", func(v *variant) { v.seq = 900 })
+	}
+	if row.Verdict == VerdictEstablish || row.Verdict == VerdictProve && row.Kind != KeepAlive {
+		change("the server speaks first", func(v *variant) { v.serverFirst = true })
 	}
 	change("wrong acknowledgement", func(v *variant) { v.ack = 99999 })
 	if row.Verdict == VerdictOpen || row.Verdict == VerdictProve && row.Kind != KeepAlive {
@@ -236,6 +240,9 @@ func (c *conn) build(side Side, k Kind, v variant) []byte {
 func (c *conn) prepare(t *testing.T, row Row, v variant) {
 	t.Helper()
 	b := c.b
+	if v.serverFirst {
+		b.change(func(e *regs.ServiceEntry) { e.ControlServerFirst = 1 })
+	}
 	if v.noPage {
 		for b.command(regs.CommandEntry{ControlType: regs.CommandControlTypeAllocate}).ControlStatus == statusOK {
 		}

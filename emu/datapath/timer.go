@@ -95,11 +95,7 @@ func (c *Core) expire(n uint32, out *Output) {
 	case SynRcvd:
 		c.expireSynRcvd(n, w, out)
 	case WaitHead:
-		if c.due(w) {
-			c.count(regs.TimerExpired)
-			c.resetClient(w, out)
-			c.abort(n, w, unserved(w, reasonExpiredWaitHead))
-		}
+		c.expireWaitHead(n, w, out)
 	case ServerSyn:
 		c.expireServerSyn(n, w, out)
 	case Spliced, Closing:
@@ -230,6 +226,9 @@ func (c *Core) expireHeld(n uint32, w *page, out *Output) {
 	w[regs.PageARto] = regs.SetPageARtoSent(w[regs.PageARto], 0)
 	const sent, again = regs.TransmitHeld + serverEnd, regs.TransmitResentHeld + serverEnd
 	before := c.r.Get64(sent)
+	if h := c.held(w); h.wants() {
+		c.askHeld(n, w)
+	}
 	c.sendHeld(w, 1, out)
 	c.r.Add64(again, c.r.Get64(sent)-before)
 }
@@ -247,7 +246,7 @@ func (c *Core) resetArmedServer(w *page, out *Output) {
 		if w[regs.PageAScale+leg]&regs.PageAScaleArmedMask == 0 {
 			continue
 		}
-		seq := w[regs.PageASeqClient+leg]
+		seq := serverHas(w, leg)
 		if w[regs.PageControl]&regs.PageControlHeldMask != 0 {
 			seq = w[regs.PageAAckServer+leg]
 		}

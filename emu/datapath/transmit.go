@@ -197,10 +197,7 @@ func (c *Core) ackClient(w *page, out *Output) {
 		s.window = regs.PageAWindowServer(w[regs.PageAWindow])
 		s.window = shiftWindow(s.window-min(s.window, windowBelow(s.ack-w[regs.PageAAckServer], scale)), int32(regs.PageAScaleServer(scale)<<27)>>27)
 	} else {
-		s.window = c.headBytes()
-		if w[regs.PageControl]&regs.PageControlHeadMask != 0 {
-			s.window -= heldBytes(w)
-		}
+		s.window = c.promised(w, s.ack)
 		if w[regs.PageClientLink]&regs.PageClientLinkWscaleMask != 0 { // rounded up: what does not fit is not acknowledged
 			s.window = shiftWindow(s.window, -int32(regs.PageOptionsPromisedWscale(w[regs.PageOptions])))
 		}
@@ -222,7 +219,7 @@ func (c *Core) resetClient(w *page, out *Output) {
 	c.clientRoute(w, &r)
 	s := segment{seq: w[regs.PageIsn] + 1, ack: c.expected(w), flags: flagRST | flagACK}
 	if leg := inForce(w[regs.PageControl]); w[regs.PageAScale+leg]&regs.PageAScaleArmedMask != 0 {
-		s.seq, s.ack = w[regs.PageASeqServer+leg], w[regs.PageASeqClient+leg]
+		s.seq, s.ack = w[regs.PageASeqServer+leg], serverHas(w, leg)
 	} else if replies(w) {
 		s.seq, s.ack = w[regs.PageASeqServer], w[regs.PageASeqClient]
 	}
@@ -301,7 +298,7 @@ func (c *Core) ackServer(w *page, leg int, out *Output) {
 	if !c.serverRoute(w, leg, &r) {
 		return
 	}
-	s := segment{seq: w[regs.PageASeqClient+leg] + w[regs.PageADeltaClient+leg]}
+	s := segment{seq: serverHas(w, leg) + w[regs.PageADeltaClient+leg]}
 	c.toServerSegment(w, leg, &s)
 	c.count(regs.TransmitAck + serverEnd)
 	c.make(&r, &s, nil, out)
@@ -319,25 +316,22 @@ func (c *Core) sendHeld(w *page, least uint32, out *Output) {
 	if scale&regs.PageAScaleTimestampsMask != 0 {
 		mss -= min(mss-1, 12)
 	}
-	stored := heldBytes(w)
-	total := w[regs.PageHeldBoundary] - w[regs.PageClientIsn] - 1
-	sent := regs.PageARtoSent(w[regs.PageARto])
-	acked := w[regs.PageAAckServer] - w[regs.PageClientIsn] - 1
-	sent = max(sent, min(acked, total))
+	h := c.held(w)
+	sent := max(regs.PageARtoSent(w[regs.PageARto]), h.acked)
 	window := regs.PageAWindowServer(w[regs.PageAWindow]) << regs.PageAScaleServerWscale(scale)
-	limit := acked + max(min(window, maxHeldSegments*mss), least)
+	limit := h.acked + max(min(window, maxHeldSegments*mss), least)
 	head := c.head(w)
-	for sent < total && sent < limit {
-		s := segment{seq: w[regs.PageAIsn] + 1 + sent}
+	for sent < h.end && sent < limit {
+		s := segment{seq: w[regs.PageAIsn] + 1 + h.base + sent}
 		c.toServerSegment(w, 0, &s)
-		n := min(mss, stored-min(sent, stored), limit-sent)
-		payload := head[min(sent, stored):][:n]
+		n := min(mss, h.stored-min(sent, h.stored), limit-sent)
+		payload := head[min(sent, h.stored):][:n]
 		sent += n
-		if sent == stored {
+		if sent == h.stored && h.stored == h.left {
 			if n != 0 {
 				s.flags |= flagPSH
 			}
-			if total > stored {
+			if h.end > h.stored {
 				s.flags |= flagFIN
 				sent++
 			}

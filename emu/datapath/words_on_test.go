@@ -54,8 +54,8 @@ func TestPageWords(t *testing.T) {
 		for side := range Side(sides) {
 			for fname, fl := range flags {
 				for oname, opts := range options {
-					for bits := range 64 {
-						x := wordsCase{payload: bits&1 != 0, carry: bits&2 != 0, held: bits&4 != 0, otherFIN: bits&8 != 0, gso: bits&16 != 0, legB: bits&32 != 0}
+					for bits := range 128 {
+						x := wordsCase{payload: bits&1 != 0, carry: bits&2 != 0, held: bits&4 != 0, otherFIN: bits&8 != 0, gso: bits&16 != 0, legB: bits&32 != 0, last: bits&64 != 0}
 						if !x.possible(fl, side) {
 							continue
 						}
@@ -77,13 +77,13 @@ func TestPageWords(t *testing.T) {
 }
 
 // wordsCase is what lies in the page rather than in the segment.
-type wordsCase struct{ payload, carry, held, otherFIN, gso, legB bool }
+type wordsCase struct{ payload, carry, held, otherFIN, gso, legB, last bool }
 
 func (x wordsCase) possible(flags uint8, side Side) bool {
 	switch {
 	case x.gso && (!x.payload || flags&(flagSYN|flagRST) != 0 || flags&flagACK == 0):
 		return false
-	case x.carry && !x.payload, x.legB && x.held:
+	case x.carry && !x.payload, x.legB && x.held, x.last && x.legB:
 		return false
 	}
 	return true
@@ -133,8 +133,20 @@ func (b *bench) countWords(t *testing.T, index int, w world, side Side, flags ui
 		if side == ServerSide {
 			p[regs.PageHeldBoundary] = cack
 		}
+		p[regs.PageAIsn] = p[regs.PageHeldBoundary] + p[regs.PageADeltaClient] - 2
 		b.c.takeHead(p)
+		p[regs.PageHead] = regs.SetPageHeadBytes(p[regs.PageHead], 1)
 		p[regs.PageControl] |= regs.PageControlHeldMask | regs.PageControlDeadlineMask
+	}
+	if x.last { // the segment ends behind it
+		p[regs.PageClientLink] |= regs.PageClientLinkLastRequestMask
+		p[regs.PageBoundaryClient] = cseq
+		if x.payload {
+			p[regs.PageBoundaryClient] += 100
+		}
+		if x.otherFIN && flags&(flagACK|flagRST|flagSYN) == flagACK { // or lies behind it, and goes on as an acknowledgement
+			p[regs.PageBoundaryClient] = cseq - 10
+		}
 	}
 	s := tcp{from: w.client, to: w.vip, sport: l.cport, dport: 80, seq: seq, ack: ack, flags: flags, options: opts, vlan: l.vlanClient, window: 77, srcMAC: clientMAC, dstMAC: portMAC[0]}
 	if side == ServerSide {

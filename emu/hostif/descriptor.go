@@ -10,30 +10,65 @@ func (h *Interface) Exception(frame []byte, e *regs.ExceptionEntry) (ok bool) {
 	if e.Sequence, ok = h.begin(i); !ok {
 		return false
 	}
-	index, size := h.index(i), r.get(regs.RingBufferBytes)
-	iova := r.get64(regs.RingBuffers) + r.slot(index)*uint64(size)
-	if uint64(len(frame)) > uint64(size) {
-		frame = frame[:size]
-		r.count(regs.RingTruncated)
-	}
-	if h.write(i, iova, frame) != nil {
+	if n := r.entries(); !waits(e.ReasonReason) && h.index(i)-r.get(regs.RingConsumer) >= n-n/4 {
 		r.count(regs.RingLost)
-		h.fail(r)
 		return false
 	}
-	e.Length, e.IovaLo, e.IovaHi = uint32(len(frame)), uint32(iova), uint32(iova>>32)
-	e.Tick, e.ControlPhase = h.reg.Get(regs.TimerTick), r.phase(index)
+	if uint64(len(frame)) > uint64(r.get(regs.RingBufferBytes)) {
+		r.count(regs.RingTruncated)
+	}
+	iova, n, ok := h.fill(i, frame)
+	if !ok {
+		return false
+	}
+	e.Length, e.IovaLo, e.IovaHi = n, uint32(iova), uint32(iova>>32)
+	e.Tick, e.ControlPhase = h.reg.Get(regs.TimerTick), r.phase(h.index(i))
 	e.Encode(h.words[:])
 	h.produce(i)
 	return true
 }
 
-// Event tells the host what happened to a connection.
-func (h *Interface) Event(e *regs.EventEntry) {
+// waits says whether a connection waits for what the host makes of an exception. For these a quarter of the ring stays
+// free: a flood of other frames never keeps a connection from its server.
+func waits(reason uint32) bool {
+	switch reason {
+	case regs.ExceptionReasonReasonBadRequest, regs.ExceptionReasonReasonNoRule, regs.ExceptionReasonReasonNoServer,
+		regs.ExceptionReasonReasonHeadTooLarge, regs.ExceptionReasonReasonServerFailed, regs.ExceptionReasonReasonKeyExists:
+		return true
+	}
+	return reason >= regs.ExceptionReasonReasonRewrite
+}
+
+// fill puts bytes into the buffer of the next descriptor of ring i, as many as there is room for.
+func (h *Interface) fill(i int, p []byte) (iova uint64, n uint32, ok bool) {
+	r := &h.ring[i]
+	size := r.get(regs.RingBufferBytes)
+	iova = r.get64(regs.RingBuffers) + r.slot(h.index(i))*uint64(size)
+	if uint64(len(p)) > uint64(size) {
+		p = p[:size]
+	}
+	if h.write(i, iova, p) != nil {
+		r.count(regs.RingLost)
+		h.fail(r)
+		return 0, 0, false
+	}
+	return iova, uint32(len(p)), true
+}
+
+// Event tells the host what happened to a connection, with the begin of a head where there is one and the ring has
+// buffers.
+func (h *Interface) Event(e *regs.EventEntry, head []byte) {
 	const i = regs.RingEvent
 	var ok bool
 	if e.Sequence, ok = h.begin(i); !ok {
 		return
+	}
+	if len(head) != 0 && h.ring[i].get(regs.RingBufferBytes) != 0 {
+		iova, n, ok := h.fill(i, head)
+		if !ok {
+			return
+		}
+		e.Length, e.IovaLo, e.IovaHi = n, uint32(iova), uint32(iova>>32)
 	}
 	e.Tick, e.ControlPhase = h.reg.Get(regs.TimerTick), h.ring[i].phase(h.index(i))
 	e.Encode(h.words[:])

@@ -101,7 +101,7 @@ func (h *Interface) Control() {
 			status = 0
 		case status&(regs.RingStatusRunningMask|regs.RingStatusErrorMask) != 0:
 			continue
-		case r.valid(i == regs.RingException):
+		case r.valid(i == regs.RingException || i == regs.RingEvent && r.get(regs.RingBufferBytes) != 0):
 			status = regs.RingStatusRunningMask
 		default:
 			status = regs.RingStatusErrorMask

@@ -183,7 +183,7 @@ func TestPhaseWrap(t *testing.T) {
 	b.reg.Set(b.r(regs.RingConsumer, regs.RingEvent), start)
 	for i := range uint32(4 * entries) {
 		index := start + i
-		b.h.Event(&regs.EventEntry{ControlType: regs.EventControlTypeOpened, Rule: i})
+		b.h.Event(&regs.EventEntry{ControlType: regs.EventControlTypeOpened, Rule: i}, nil)
 		var got regs.EventEntry
 		got.Decode(b.words(int(index % entries)))
 		want := regs.EventEntry{ControlType: regs.EventControlTypeOpened, ControlPhase: 1 - index/entries%2, Sequence: i, Rule: i}
@@ -202,11 +202,31 @@ func TestPhaseWrap(t *testing.T) {
 	}
 }
 
+// TestShare: frames leave a quarter of the exception ring to connections that wait for the host.
+func TestShare(t *testing.T) {
+	b := newBench(t, regs.RingException)
+	flood := func(reason uint32) (taken int) {
+		for range 2 * entries {
+			if b.h.Exception([]byte{1}, &regs.ExceptionEntry{ReasonReason: reason}) {
+				taken++
+			}
+		}
+		return taken
+	}
+	if got, want := flood(regs.ExceptionReasonReasonFragment), entries-entries/4; got != want {
+		t.Errorf("%d fragments find room, want %d", got, want)
+	}
+	if got, want := flood(regs.ExceptionReasonReasonServerFailed), entries/4; got != want {
+		t.Errorf("%d connections find room behind them, want %d", got, want)
+	}
+	b.counter(regs.RingLost, regs.RingException, 3*entries)
+}
+
 // TestFull: what does not fit is lost and counted, the sequence number tells, and nothing is overwritten.
 func TestFull(t *testing.T) {
 	b := newBench(t, regs.RingEvent)
 	for i := range uint32(entries + 3) {
-		b.h.Event(&regs.EventEntry{ControlType: regs.EventControlTypeClosed, Rule: i})
+		b.h.Event(&regs.EventEntry{ControlType: regs.EventControlTypeClosed, Rule: i}, nil)
 	}
 	b.counter(regs.RingLost, regs.RingEvent, 3)
 	b.counter(regs.RingDescriptors, regs.RingEvent, entries)
@@ -214,7 +234,7 @@ func TestFull(t *testing.T) {
 		t.Errorf("slot 0 was overwritten by event %d", got)
 	}
 	b.HostStore(b.r(regs.RingConsumer, regs.RingEvent), 1)
-	b.h.Event(&regs.EventEntry{ControlType: regs.EventControlTypeClosed, Rule: 99})
+	b.h.Event(&regs.EventEntry{ControlType: regs.EventControlTypeClosed, Rule: 99}, nil)
 	var got regs.EventEntry
 	got.Decode(b.words(0))
 	if got.Sequence != entries+3 || got.Rule != 99 || got.ControlPhase != 0 {
@@ -222,7 +242,7 @@ func TestFull(t *testing.T) {
 	}
 	// A consumer index that overtakes the producer is no room either.
 	b.HostStore(b.r(regs.RingConsumer, regs.RingEvent), 1000)
-	b.h.Event(&regs.EventEntry{})
+	b.h.Event(&regs.EventEntry{}, nil)
 	b.counter(regs.RingLost, regs.RingEvent, 4)
 }
 
@@ -266,9 +286,9 @@ func TestUnmapped(t *testing.T) {
 		use  func(b *bench)
 		lost uint64
 	}{
-		{"descriptor", regs.RingEvent, regs.RingIova, func(b *bench) { b.h.Event(&regs.EventEntry{}) }, 1},
+		{"descriptor", regs.RingEvent, regs.RingIova, func(b *bench) { b.h.Event(&regs.EventEntry{}, nil) }, 1},
 		{"frame buffer", regs.RingException, regs.RingBuffers, func(b *bench) { b.h.Exception([]byte{1}, &regs.ExceptionEntry{}) }, 1},
-		{"write-back", regs.RingEvent, regs.RingWriteback, func(b *bench) { b.h.Event(&regs.EventEntry{}) }, 0},
+		{"write-back", regs.RingEvent, regs.RingWriteback, func(b *bench) { b.h.Event(&regs.EventEntry{}, nil) }, 0},
 		{"command", regs.RingCommand, regs.RingIova, func(b *bench) {
 			b.HostStore(b.r(regs.RingProducer, regs.RingCommand), 1)
 			if b.h.NextCommand(&regs.CommandEntry{}) {
@@ -479,5 +499,56 @@ func BenchmarkException(b *testing.B) {
 				x.reg.Set(regs.RingConsumer, x.reg.Get(regs.RingProducer))
 			}
 		})
+	}
+}
+
+// TestEventHead: the begin of a head goes to the slot's buffer, as far as there is room; without buffers an event goes
+// alone, and one whose head the host refuses is lost.
+func TestEventHead(t *testing.T) {
+	head := bytes.Repeat([]byte("0123456789abcdef"), bufBytes/16+1)
+	for _, x := range []struct {
+		name         string
+		size         uint32
+		head         []byte
+		length, lost uint32
+	}{
+		{"fits", bufBytes, head[:9], 9, 0},
+		{"is cut", bufBytes, head, bufBytes, 0},
+		{"none", bufBytes, nil, 0, 0},
+		{"no buffers", 0, head, 0, 0},
+		{"refused", bufBytes, head, 0, 1},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			b := newBench(t, regs.RingEvent)
+			b.reg.Set(b.r(regs.RingBufferBytes, regs.RingEvent), x.size)
+			if x.lost != 0 {
+				b.reg.Set64(b.r(regs.RingBuffers, regs.RingEvent), 0)
+			}
+			b.h.Event(&regs.EventEntry{}, nil)
+			b.h.Event(&regs.EventEntry{ControlType: regs.EventControlTypeSpliced}, x.head)
+			b.counter(regs.RingLost, regs.RingEvent, uint64(x.lost))
+			b.counter(regs.RingTruncated, regs.RingEvent, 0)
+			if x.lost != 0 {
+				return
+			}
+			var got regs.EventEntry
+			got.Decode(b.words(1))
+			want := regs.EventEntry{ControlType: regs.EventControlTypeSpliced, ControlPhase: 1, Sequence: 1, Length: x.length}
+			if x.length != 0 {
+				at := uint64(base + buffersAt + bufBytes)
+				want.IovaLo, want.IovaHi = uint32(at), uint32(at>>32)
+			}
+			if got != want || !bytes.Equal(b.host.bytes[buffersAt+bufBytes:][:x.length], x.head[:x.length]) {
+				t.Errorf("event %+v, want %+v", got, want)
+			}
+		})
+	}
+	// Buffers that make no sense stop the ring before it runs.
+	b := newBench(t, regs.RingEvent)
+	b.HostStore(b.r(regs.RingControl, regs.RingEvent), 0)
+	b.reg.Set(b.r(regs.RingBufferBytes, regs.RingEvent), 100)
+	b.HostStore(b.r(regs.RingControl, regs.RingEvent), 1)
+	if got := b.reg.Get(b.r(regs.RingStatus, regs.RingEvent)); got != regs.RingStatusErrorMask {
+		t.Errorf("status %#x with buffers of 100 bytes", got)
 	}
 }

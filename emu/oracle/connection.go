@@ -1,16 +1,20 @@
 package oracle
 
 import (
+	"bytes"
 	"hash/fnv"
 	"time"
 )
 
 // conn is a client's connection and the one to a server that carries it on. Everything is counted in offsets: the first
-// byte of a direction is 0, its SYN is −1, whatever the sequence numbers are.
+// byte of a direction is 0, its SYN is −1, whatever the sequence numbers are. Where the beginning of a client's stream is
+// altered, the server's first byte is as many before 0 as were inserted, so that the rest has the same offsets on both
+// wires.
 type conn struct {
 	key, leg       pair
 	client, server half
 	up, down       stream // to the server, to the client
+	begin          beginning
 	offer          options
 
 	established      bool // the client has completed its handshake
@@ -26,6 +30,21 @@ type conn struct {
 	heldEdge         int64 // and what was promised
 }
 
+// beginning is what a server gets in place of a client's first bytes: those of offsets first to end.
+type beginning struct {
+	instead    []byte
+	first, end int64
+}
+
+// split compares what lies in the altered beginning and returns the rest.
+func (b *beginning) split(off int64, p []byte) (same bool, rest int64, left []byte) {
+	n := min(max(b.end-off, 0), int64(len(p)))
+	if n == 0 {
+		return true, off, p
+	}
+	return off >= b.first && bytes.Equal(p[:n], b.instead[off-b.first:off-b.first+n]), off + n, p[n:]
+}
+
 // half is one wire's part of a connection: an end, and the card in the name of the other.
 type half struct {
 	endISN, cardISN     uint32
@@ -39,6 +58,8 @@ type half struct {
 	endEdge, cardEdge   int64 // right edge of the window promised
 	endClock, cardClock clock
 	endKinds            [4]uint64 // options that the end used
+
+	first int64 // offset of the card's first byte
 
 	odd     [128]image // segments of the end that broke the rules, a ring
 	oddNext int
@@ -64,6 +85,12 @@ func imageOf(seq, acked int64, s *segment) image {
 func (h *half) begin(endISN, cardISN uint32) {
 	h.endISN, h.cardISN, h.endFIN, h.cardFIN = endISN, cardISN, -1, -1
 }
+
+// startAt says where the card's stream begins.
+func (h *half) startAt(first int64) { h.first, h.cardMax, h.endAck = first, first, first }
+
+// synISN is the card's first sequence number.
+func (h *half) synISN() uint32 { return h.cardISN + uint32(h.first) }
 
 // agree takes what SYN and SYN-ACK have in common: offered by one and answered by the other, whoever was first.
 func (h *half) agree(one, two *options) {
@@ -92,7 +119,7 @@ func (h *half) acknowledged() uint64 {
 	if h.cardFIN >= 0 {
 		n = min(n, h.cardFIN)
 	}
-	return uint64(max(n, 0))
+	return uint64(max(n-h.first, 0))
 }
 
 // clock follows the TSvals of one sender.
@@ -180,7 +207,7 @@ func (h *half) breaksRules(s *segment, off, acked, end int64) bool {
 		return true
 	case off < -1, end > max(h.cardEdge, h.endMax)+probe:
 		return true
-	case acked < 0, acked > h.cardMax:
+	case acked < h.first, acked > h.cardMax:
 		return true
 	case h.endFIN >= 0 && (end > h.endFIN+1 || s.flags&fin != 0 && end != h.endFIN+1):
 		return true
@@ -189,17 +216,17 @@ func (h *half) breaksRules(s *segment, off, acked, end int64) bool {
 	case s.has(optionTimestamps) != h.timestamps, h.timestamps && !h.cardClock.sent(s.echo):
 		return true
 	}
-	return !h.blocksWithin(s, h.cardISN, h.cardMax)
+	return !h.blocksWithin(s, h.cardISN, h.first, h.cardMax)
 }
 
 // blocksWithin says whether the SACK blocks of a segment lie in what was sent.
-func (h *half) blocksWithin(s *segment, isn uint32, sent int64) bool {
+func (h *half) blocksWithin(s *segment, isn uint32, from, sent int64) bool {
 	if s.blockCount == 0 {
 		return true
 	}
 	for _, b := range s.blocks[:s.blockCount] {
 		left, right := offset(sent, isn, b[0]), offset(sent, isn, b[1])
-		if left < 0 || right <= left || right > sent {
+		if left < from || right <= left || right > sent {
 			return false
 		}
 	}
@@ -288,7 +315,7 @@ func (o *Oracle) emit(c *conn, h, from *half, s *segment) {
 	h.cardMax = max(h.cardMax, end)
 	h.cardAck = max(h.cardAck, acked)
 	h.cardEdge = max(h.cardEdge, edge)
-	if s.has(optionTimestamps) {
+	if s.has(optionTimestamps) && off <= h.endEdge { // what lies beyond its window the end does not take the time of
 		h.cardClock.note(s.val)
 	}
 }
@@ -381,13 +408,21 @@ func (o *Oracle) judgeToServer(c *conn, f *fault, acked, edge int64) {
 
 // judgeBytes: what arrives is what was sent.
 func (o *Oracle) judgeBytes(c *conn, f *fault, from, h *half, in *stream, s *segment, off, end int64) {
-	switch in.compare(off, s.data) {
+	rest, data, as := off, s.data, true
+	if in == &c.up {
+		as, rest, data = c.begin.split(off, s.data)
+	}
+	got := different
+	if as {
+		got = in.compare(rest, data)
+	}
+	switch got {
 	case different:
 		f.set(Bytes, "bytes %d to %d differ from what was sent", off, off+int64(len(s.data)))
 	case unsent:
 		f.set(Bytes, "bytes %d to %d were never sent; the sender is at %d", off, off+int64(len(s.data)), from.endMax)
 	}
-	if off < -1 {
+	if off < h.first-1 {
 		f.set(Connection, "sequence number %d before the first", off)
 	}
 	if s.flags&fin != 0 && from.endFIN != end-1 {
@@ -430,7 +465,7 @@ func (o *Oracle) judgeOptions(c *conn, f *fault, from, h *half, s *segment) {
 	if s.blockCount > 0 {
 		if !h.sack {
 			f.set(Option, "SACK was not negotiated")
-		} else if !h.blocksWithin(s, h.endISN, h.endMax) {
+		} else if !h.blocksWithin(s, h.endISN, 0, h.endMax) {
 			f.set(Sack, "a block outside what was sent, 0 to %d", h.endMax)
 		}
 	}
@@ -513,13 +548,13 @@ func (o *Oracle) checkSyn(c *conn, s *segment) {
 // serverAnswers takes the SYN-ACK of a server.
 func (c *conn) serverAnswers(s *segment) {
 	h := &c.server
-	h.begin(s.seq, s.ack-1)
+	h.begin(s.seq, s.ack-1-uint32(h.first))
 	h.agree(&c.offer, &s.options)
 	if c.offer.has(optionScale) && s.has(optionScale) {
 		h.endScale, h.cardScale = s.scale, c.offer.scale
 	}
 	h.endMSS, h.cardMSS = announced(&s.options, c.key), announced(&c.offer, c.key)
-	h.endEdge = s.window
+	h.endEdge = h.first + s.window
 	h.noteClock(s)
 	c.answered = true
 }

@@ -10,5 +10,8 @@
 // sends against the rules, as a blind attacker does, the card may pass on: a segment of the card that is the exact image
 // of an end's goes without judgement.
 //
+// What the card has altered at the beginning of a client's stream it is told by Config.Altered: nothing on the wires tells
+// a policy from a fault.
+//
 // Memory is bounded: streams are compared as they flow, and what is acknowledged is forgotten.
 package oracle

@@ -56,6 +56,9 @@ type config struct {
 	wires          [2]port.Impairment // client's and server's, both directions alike
 	seed           uint64
 	geometry       emu.Geometry
+
+	altered   func(client, listener netip.AddrPort, sent []byte) ([]byte, int)
+	headBytes int // zero: a head buffer's
 }
 
 func small() emu.Geometry {
@@ -126,7 +129,7 @@ const queue = 512
 func (n *network) begin(cfg config) {
 	n.Helper()
 	n.now, n.record = 0, nil
-	n.oracle = oracle.New(oracle.Config{Listeners: []netip.AddrPort{vip}})
+	n.oracle = oracle.New(oracle.Config{Listeners: []netip.AddrPort{vip}, Altered: cfg.altered, HeadBytes: cfg.headBytes})
 	cfg.client.MAC, cfg.client.NextHop, cfg.client.Addresses = clientMAC, cardMAC[0], []netip.Prefix{netip.PrefixFrom(clientAddress, 32)}
 	cfg.server.MAC, cfg.server.NextHop, cfg.server.Addresses = serverMAC, cardMAC[1], []netip.Prefix{netip.PrefixFrom(backend.Addr(), 32)}
 	n.client, n.server = tcppeer.NewPort(cardMAC[0], queue, cfg.client), tcppeer.NewPort(cardMAC[1], queue, cfg.server)

@@ -69,6 +69,11 @@ type Config struct {
 	// Slack is by how much frames of the two wires may be out of order.
 	Slack time.Duration
 
+	// Altered tells what a server is sent in place of the beginning of a client's stream, and how many of the client's
+	// bytes that stands for; sent is what the client has sent so far, from its first byte on. Nil, or zero of both: the
+	// stream as it is.
+	Altered func(client, listener netip.AddrPort, sent []byte) (instead []byte, of int)
+
 	HeadBytes   int // a head buffer's size; zero: regs.HeadBytes
 	Connections int // followed at most; zero: 65,536
 	Violations  int // kept at most; zero: 1000
@@ -342,7 +347,7 @@ func (o *Oracle) serverWire(fromCard bool, s *segment) {
 		switch {
 		case c != nil && c.leg == k && c.armed && c.passes(s):
 			o.sum.Images++
-		case c == nil || c.leg != k || c.server.cardISN != s.seq:
+		case c == nil || c.leg != k || c.server.synISN() != s.seq:
 			o.attach(k, s)
 		default:
 			o.checkSyn(c, s)
@@ -353,7 +358,7 @@ func (o *Oracle) serverWire(fromCard bool, s *segment) {
 	case fromCard:
 		o.toServer(c, s)
 	case s.flags&(syn|ack|rst) == syn|ack && !c.armed:
-		if s.ack == c.server.cardISN+1 {
+		if s.ack == c.server.synISN()+1 {
 			c.serverAnswers(s)
 		}
 	case c.answered:
@@ -366,15 +371,45 @@ func (o *Oracle) serverWire(fromCard bool, s *segment) {
 	}
 }
 
+// from lists a client's connections, always in the same order.
+func (o *Oracle) from(a netip.Addr) (all []*conn) {
+	for _, c := range o.clients {
+		if c.key.from.Addr() == a {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b *conn) int {
+		if c := a.key.from.Compare(b.key.from); c != 0 {
+			return c
+		}
+		return a.key.to.Compare(b.key.to)
+	})
+	return all
+}
+
 // attach finds whose connection to a server begins. What the host opens, to learn what a server can, is nobody's.
 func (o *Oracle) attach(k pair, s *segment) {
 	var found *conn
-	for _, c := range o.byISN[first{k.from.Addr(), s.seq}] {
+	var begin beginning
+	consider := func(c *conn, b beginning) {
 		if !c.established || c.armed && !c.over() {
-			continue
+			return
 		}
 		if found == nil || found.hasLeg && !c.hasLeg || c.key.from == k.from && found.key.from != k.from {
-			found = c
+			found, begin = c, b
+		}
+	}
+	if o.cfg.Altered == nil {
+		for _, c := range o.byISN[first{k.from.Addr(), s.seq}] {
+			consider(c, beginning{})
+		}
+	} else {
+		for _, c := range o.from(k.from.Addr()) {
+			instead, of := o.cfg.Altered(c.key.from, c.key.to, c.up.sent())
+			b := beginning{slices.Clone(instead), int64(of) - int64(len(instead)), int64(of)}
+			if s.seq == c.client.endISN+uint32(b.first) {
+				consider(c, b)
+			}
 		}
 	}
 	if found == nil {
@@ -389,7 +424,9 @@ func (o *Oracle) attach(k pair, s *segment) {
 	}
 	found.leg, found.hasLeg, found.answered, found.refused = k, true, false, false
 	found.server = half{}
-	found.server.begin(0, s.seq)
+	found.begin = begin
+	found.server.begin(0, s.seq-uint32(begin.first))
+	found.server.startAt(begin.first)
 	o.servers[k] = found
 	o.checkSyn(found, s)
 }
@@ -399,7 +436,7 @@ func (o *Oracle) toServer(c *conn, s *segment) {
 	if !c.armed {
 		if s.flags&rst != 0 {
 			// Given up; or the answer to what the server sent of an older connection.
-			if s.seq == c.server.cardISN+1 {
+			if s.seq == c.server.synISN()+1 {
 				delete(o.servers, c.leg)
 				c.hasLeg, c.answered, c.leg = false, false, pair{}
 			}

@@ -47,6 +47,14 @@ func (t *stream) send(off int64, p []byte) bool {
 	return true
 }
 
+// sent is what is known from the first byte on without a gap.
+func (t *stream) sent() []byte {
+	if t.base != 0 || len(t.known) == 0 || t.known[0].from != 0 {
+		return nil
+	}
+	return t.data[:t.known[0].to]
+}
+
 func (t *stream) at(from, to int64) []byte { return t.data[from-t.base : to-t.base] }
 
 // add joins a span to those that are known.

@@ -57,7 +57,7 @@ func New(g Geometry) (*Memory, error) {
 	}
 	m := &Memory{Geometry: g, words: words, release: release}
 	m.layout()
-	for _, big := range [][]uint32{m.Pages, m.CamClient, m.CamServer} {
+	for _, big := range [][]uint32{m.Pages, m.CamClient, m.CamServer, m.Url[0], m.Url[1], m.Rule[0], m.Rule[1]} {
 		hugePages(big)
 	}
 	return m, nil

@@ -37,9 +37,10 @@ func BenchmarkMatch(b *testing.B) {
 		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
 			var routes []rule.Route
 			for i := range n {
-				routes = append(routes, rule.Route{Host: fmt.Sprintf("host-%d.example", i%97), Path: fmt.Sprintf("/section-%d/photos", i)})
+				routes = append(routes, rule.Route{Match: rule.Match{Host: fmt.Sprintf("host-%d.example", i%97), Path: rule.Path{Kind: rule.PrefixPath, Text: fmt.Sprintf("/section-%d/photos", i)}}})
 			}
 			im := compile(b, routes)
+			t := &urltable.Tables{Nodes: im.Nodes, Rules: im.Rules}
 			var r urltable.Request
 			head := fmt.Sprintf("GET /section-%d/photos/beach.jpg HTTP/1.1\r\nHost: host-%d.example\r\n\r\n", n-1, (n-1)%97)
 			if urltable.ParseHead([]byte(head), &r) != urltable.OK {
@@ -47,7 +48,7 @@ func BenchmarkMatch(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, ok := urltable.Match(im.Nodes, im.Roots[0], &r); !ok {
+				if _, v := urltable.Match(t, im.Roots[0], &r); v != urltable.Matched {
 					b.Fatal("no match")
 				}
 			}
@@ -56,13 +57,14 @@ func BenchmarkMatch(b *testing.B) {
 }
 
 func TestNoAllocation(t *testing.T) {
-	im := compile(t, []rule.Route{{Host: "img.example", Path: "/photos"}})
+	im := compile(t, []rule.Route{{Match: rule.Match{Host: "img.example", Path: rule.Path{Kind: rule.PrefixPath, Text: "/photos"}}}})
+	tables := &urltable.Tables{Nodes: im.Nodes, Rules: im.Rules}
 	head := []byte("GET /x/../photos/%61 HTTP/1.1\r\nHost: IMG.example\r\n\r\n")
 	r := new(urltable.Request)
 	if n := testing.AllocsPerRun(100, func() {
 		end, _ := urltable.FindEnd(head, 0)
 		urltable.ParseHead(head[:end], r)
-		if _, ok := urltable.Match(im.Nodes, im.Roots[0], r); !ok {
+		if _, v := urltable.Match(tables, im.Roots[0], r); v != urltable.Matched {
 			t.Error("no match")
 		}
 	}); n != 0 {

@@ -1,12 +1,13 @@
 package urltable
 
-// setPath normalises a path with its query into r.Path. Most paths are in normal form already and stay where they are.
+// setPath splits off the query and normalises the path into r.Path. Most paths are in normal form already and stay where they are.
 func (r *Request) setPath(raw []byte) Verdict {
 	depth, plain := 0, true
 	n := len(raw)
 	for i, b := range raw {
 		if b == '?' {
 			n = i
+			r.Query = raw[i+1:]
 			break
 		}
 		switch b {
@@ -57,6 +58,9 @@ func (r *Request) rewrite(raw []byte) Verdict {
 			}
 			b = unhex(raw[i+1])<<4 | unhex(raw[i+2])
 			i += 3
+			if b == 0 { // RFC 3986 7.3
+				return Malformed
+			}
 			if b == '/' || b == '%' {
 				n += copy(r.path[n:], "%2F")
 				if b == '%' {

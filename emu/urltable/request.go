@@ -1,204 +1,257 @@
 package urltable
 
+import "bytes"
+
 // MaxSegments is how deep a path may be while its dot segments are removed.
 const MaxSegments = 32
 
 // maxPath is the longest path that is normalised by copying: a head buffer holds no longer one.
 const maxPath = 8192
 
-// A Verdict is what came of reading a head.
+// maxHead is the longest head that offsets of fields reach.
+const maxHead = 1<<16 - 1
+
+// MaxFields is how many fields a head may have.
+const MaxFields = 128
+
+// A Verdict is what came of reading a head or a hello.
 type Verdict uint8
 
-// The verdicts of ParseHead.
+// The verdicts of ParseHead and ParseHello.
 const (
-	OK        Verdict = iota
-	Malformed         // not a legal request, or one whose body two servers could delimit differently
-	NotHTTP           // the first byte cannot start a request
-	TooDeep           // the path has more than MaxSegments segments
+	OK            Verdict = iota
+	Malformed             // not a legal request, or one whose body two servers could delimit differently
+	NotHTTP               // the first byte cannot start a request
+	TooDeep               // the path has more than MaxSegments segments
+	TooManyFields         // more than MaxFields
+	NotTLS                // the first bytes cannot start a TLS connection
+	BadHello              // not a legal ClientHello
+	verdicts
 )
+
+var verdictNames = [verdicts]string{
+	OK: "ok", Malformed: "malformed", NotHTTP: "not_http", TooDeep: "too_deep", TooManyFields: "too_many_fields", NotTLS: "not_tls",
+	BadHello: "bad_hello",
+}
 
 // String returns the verdict's name.
 func (v Verdict) String() string {
-	switch v {
-	case OK:
-		return "ok"
-	case NotHTTP:
-		return "not_http"
-	case TooDeep:
-		return "too_deep"
+	if v < verdicts {
+		return verdictNames[v]
 	}
-	return "malformed"
+	return "unknown"
 }
 
-// A Request is what a head says, as far as rules ask. Method, Host and Target are views of the head; Path is one too,
-// or lies in the Request where the path had to be rewritten. It is large: keep one and use it again.
+// A Field says where in a head the name and the value of a field lie, the value without white space around it.
+type Field struct{ Name, NameEnd, Value, ValueEnd uint16 }
+
+// A Request is what a head or a hello says, as far as rules ask, and where it comes from. The slices are views of the head,
+// or lie in the Request where something had to be rewritten. It is large: keep one and use it again. ParseHead leaves
+// Source and IPv6 alone.
 type Request struct {
 	Method []byte
 	Target []byte // as sent
-	Host   []byte // of the target where it has one, else of the Host field; without port and final dot; as sent
+	Host   []byte // of the target where it has one, else of the Host field; without port and final dot; letters as sent
 	Path   []byte // normalised, without query
+	Query  []byte // what follows the first "?" of the target, as sent; nil where there is none
 	Minor  uint8  // HTTP/1.Minor
+	Fields [MaxFields]Field
+	// NFields is how many of Fields are filled, in the order of the head.
+	NFields int
 
-	path [maxPath]byte
+	ALPN []byte // of a hello, as in Hello
+
+	Source [4]uint32 // the client's address as pages hold it
+	IPv6   bool
+
+	head    []byte
+	path    [maxPath]byte
+	literal [48]byte
 }
 
-// fields is what ParseHead remembers of the header fields while it reads them.
-type fields struct {
+// Name returns the name of field i as sent.
+func (r *Request) Name(i int) []byte { return r.head[r.Fields[i].Name:r.Fields[i].NameEnd] }
+
+// Value returns the value of field i.
+func (r *Request) Value(i int) []byte { return r.head[r.Fields[i].Value:r.Fields[i].ValueEnd] }
+
+// SetHello makes r the request that a ClientHello stands for: the server's name is its host, there is neither method nor
+// path.
+func (r *Request) SetHello(h *Hello) {
+	r.clear(nil)
+	r.Host, r.ALPN = h.SNI, h.ALPN
+}
+
+func (r *Request) clear(head []byte) {
+	r.Method, r.Target, r.Host, r.Path, r.Query, r.Minor, r.NFields, r.ALPN, r.head = nil, nil, nil, nil, nil, 0, 0, nil, head
+}
+
+// framing is what ParseHead remembers of the header fields while it reads them.
+type framing struct {
 	host     []byte
 	hosts    int
 	length   bool // Content-Length was there
-	encoding bool // Transfer-Encoding was there
-	chunked  bool // its last coding so far is chunked
+	encoding bool // Transfer-Encoding was there: chunked
 }
 
 // ParseHead reads a whole request head (RFC 9112 2, 3 and 5), as FindEnd delimits it, into r. Lines end with CRLF only,
 // folded lines are refused, and so are heads with several or conflicting lengths (RFC 9112 6.3): what reaches a server
 // can be read in one way only.
 func ParseHead(head []byte, r *Request) Verdict {
-	r.Method, r.Target, r.Host, r.Path, r.Minor = nil, nil, nil, nil, 0
-	for n := 0; len(head) >= 2 && head[0] == '\r' && head[1] == '\n'; n++ {
+	r.clear(head)
+	i := 0
+	for n := 0; len(head)-i >= 2 && head[i] == '\r' && head[i+1] == '\n'; n++ {
 		if n == maxEmptyLines {
 			return Malformed
 		}
-		head = head[2:]
+		i += 2
 	}
-	if len(head) == 0 {
+	if i == len(head) || len(head) > maxHead {
 		return Malformed
 	}
-	if class[head[0]]&token == 0 {
+	if class[head[i]]&token == 0 {
 		return NotHTTP
 	}
-	line, head, ok := cutLine(head)
-	if !ok || !r.requestLine(line) {
+	i, ok := r.requestLine(head, i)
+	if !ok {
 		return Malformed
 	}
-	var f fields
-	for {
-		line, head, ok = cutLine(head)
-		if !ok {
-			return Malformed
+	var f framing
+	for i < len(head) && head[i] != '\r' {
+		if r.NFields == MaxFields {
+			return TooManyFields
 		}
-		if len(line) == 0 {
-			break
-		}
-		if !f.add(line) {
+		if i, ok = r.field(head, i); !ok || !f.add(r.Name(r.NFields-1), r.Value(r.NFields-1)) {
 			return Malformed
 		}
 	}
-	if len(head) != 0 || !f.consistent(r.Minor) {
+	if string(head[i:]) != crlf || !f.consistent(r.Minor) {
 		return Malformed
 	}
-	return r.locate(f.host)
+	return r.locate(&f)
 }
 
-// cutLine takes the first line off head. A line with a control character other than HTAB is none.
-func cutLine(head []byte) (line, rest []byte, ok bool) {
-	for i, b := range head {
-		if class[b]&text != 0 {
-			continue
-		}
-		if b == '\r' && i+1 < len(head) && head[i+1] == '\n' {
-			return head[:i], head[i+2:], true
-		}
-		break
-	}
-	return nil, nil, false
-}
+const crlf = "\r\n"
 
-// requestLine reads "method SP target SP HTTP/1.x".
-func (r *Request) requestLine(line []byte) bool {
-	i := 0
-	for i < len(line) && class[line[i]]&token != 0 {
+// requestLine reads "method SP target SP HTTP/1.x CRLF" at i and returns where the next line begins.
+func (r *Request) requestLine(head []byte, i int) (next int, ok bool) {
+	method := i
+	for i < len(head) && class[head[i]]&token != 0 {
 		i++
 	}
+	r.Method = head[method:i]
+	if i == len(head) || head[i] != ' ' {
+		return 0, false
+	}
+	i++
+	begin := i
+	for i < len(head) && class[head[i]]&target != 0 {
+		i++
+	}
+	r.Target = head[begin:i]
 	const version = " HTTP/1."
-	end := len(line) - len(version) - 1
-	if i == 0 || end < i+2 || line[i] != ' ' || string(line[end:len(line)-1]) != version {
-		return false
+	end := i + len(version) + 1
+	if i == begin || end+len(crlf) > len(head) || string(head[i:end-1]) != version || string(head[end:end+len(crlf)]) != crlf {
+		return 0, false
 	}
-	minor := line[len(line)-1] - '0'
-	r.Method, r.Target, r.Minor = line[:i], line[i+1:end], minor
-	for _, b := range r.Target {
-		if b <= ' ' || b == 0x7f || b == '#' {
-			return false
-		}
-	}
-	return minor <= 9
+	r.Minor = head[end-1] - '0'
+	return end + len(crlf), r.Minor <= 9
 }
 
-// add takes in one field line (RFC 9112 5).
-func (f *fields) add(line []byte) bool {
-	i := 0
-	for i < len(line) && class[line[i]]&token != 0 {
+// field reads the field line at i (RFC 9112 5) and returns where the next line begins.
+func (r *Request) field(head []byte, i int) (next int, ok bool) {
+	name := i
+	for i < len(head) && class[head[i]]&token != 0 {
 		i++
 	}
-	if i == 0 || i == len(line) || line[i] != ':' {
-		return false
+	if i == name || i == len(head) || head[i] != ':' {
+		return 0, false
 	}
-	name, value := line[:i], trim(line[i+1:])
-	switch {
-	case foldEqual(name, "host"):
-		f.hosts++
-		f.host = value
-	case foldEqual(name, "content-length"):
-		if f.length || !digits(value) || len(value) == 0 {
-			return false
+	nameEnd := i
+	i++
+	for i < len(head) && blank(head[i]) {
+		i++
+	}
+	value := i
+	i = lineEnd(head, i)
+	if len(head)-i < len(crlf) || head[i] != '\r' || head[i+1] != '\n' {
+		return 0, false
+	}
+	end := i
+	for end > value && blank(head[end-1]) {
+		end--
+	}
+	r.Fields[r.NFields] = Field{uint16(name), uint16(nameEnd), uint16(value), uint16(end)}
+	r.NFields++
+	return i + len(crlf), true
+}
+
+// add takes in what tells where the request goes and where its body ends. Of transfer codings only chunked is taken, once:
+// servers do not agree on lists of codings, parameters and empty elements, and clients send none.
+func (f *framing) add(name, value []byte) bool {
+	switch len(name) {
+	case len("host"):
+		if foldEqual(name, "host") {
+			f.hosts++
+			f.host = value
 		}
-		f.length = true
-	case foldEqual(name, "transfer-encoding"):
-		f.encoding = true
-		return f.codings(value)
+	case len("content-length"):
+		if foldEqual(name, "content-length") {
+			if f.length || !length(value) {
+				return false
+			}
+			f.length = true
+		}
+	case len("transfer-encoding"):
+		if foldEqual(name, "transfer-encoding") {
+			if f.encoding || !foldEqual(value, "chunked") {
+				return false
+			}
+			f.encoding = true
+		}
 	}
 	return true
 }
 
-// codings reads a list of transfer codings. Chunked has to be the last of all lines', and only once.
-func (f *fields) codings(list []byte) bool {
-	for len(list) > 0 {
-		i := 0
-		for i < len(list) && list[i] != ',' {
-			i++
-		}
-		coding := trim(list[:i])
-		list = list[min(i+1, len(list)):]
-		if len(coding) == 0 {
-			continue
-		}
-		if f.chunked {
+// length checks a Content-Length: digits, and a number that fits 63 bits (RFC 9110 8.6).
+func length(s []byte) bool {
+	n := uint64(0)
+	for _, b := range s {
+		if b < '0' || b > '9' || n > (1<<63-1)/10 {
 			return false
 		}
-		f.chunked = foldEqual(coding, "chunked")
+		n = n*10 + uint64(b-'0')
 	}
-	return true
+	return len(s) > 0 && n < 1<<63
 }
 
 // consistent checks what only all fields together tell.
-func (f *fields) consistent(minor uint8) bool {
+func (f *framing) consistent(minor uint8) bool {
 	if f.hosts > 1 || f.hosts == 0 && minor > 0 {
 		return false
 	}
-	if !f.encoding {
-		return true
-	}
-	return f.chunked && !f.length && minor > 0
+	return !f.encoding || !f.length && minor > 0
 }
 
 // locate finds host and path by the form of the target (RFC 9112 3.2). The Host field is checked even where the target
-// overrides it.
-func (r *Request) locate(field []byte) Verdict {
-	host, ok := cutPort(field)
+// overrides it; it may be another one, but not empty (RFC 9112 3.2), and with CONNECT it is the target's.
+func (r *Request) locate(f *framing) Verdict {
+	host, ok := cutPort(f.host)
 	if !ok {
 		return Malformed
 	}
 	if string(r.Method) == "CONNECT" {
-		host, ok = cutPort(r.Target)
-		if !ok || len(host) == 0 || len(host) == len(r.Target) {
+		authority, ok := cutPort(r.Target)
+		if !ok || len(authority) == 0 || len(authority) == len(r.Target) || f.hosts > 0 && !bytes.EqualFold(authority, host) {
 			return Malformed
 		}
-		r.setHost(host)
+		r.setHost(authority)
 		return OK
 	}
 	if string(r.Target) == "*" {
+		if string(r.Method) != "OPTIONS" { // RFC 9112 3.2.4
+			return Malformed
+		}
 		r.setHost(host)
 		return OK
 	}
@@ -209,18 +262,29 @@ func (r *Request) locate(field []byte) Verdict {
 		for end < len(authority) && authority[end] != '/' && authority[end] != '?' {
 			end++
 		}
+		empty := f.hosts > 0 && len(host) == 0
 		host, ok = cutPort(authority[:end])
-		if !ok || len(host) == 0 {
+		if !ok || len(host) == 0 || empty {
 			return Malformed
 		}
 		path = authority[end:]
 	}
 	r.setHost(host)
+	if len(path) == 0 && string(r.Method) == "OPTIONS" { // the asterisk form of a proxy's client (RFC 9112 3.2.4)
+		return OK
+	}
 	return r.setPath(path)
 }
 
+// setHost sets the host as rules compare it. IPv6 literals are compared by value: they get the form of RFC 5952.
 func (r *Request) setHost(host []byte) {
-	if n := len(host); n > 1 && host[n-1] == '.' {
+	n := len(host)
+	if n > 0 && host[0] == '[' {
+		a, _ := address(host[1 : n-1])
+		r.Host = appendLiteral(r.literal[:0], &a)
+		return
+	}
+	if n > 1 && host[n-1] == '.' {
 		host = host[:n-1]
 	}
 	r.Host = host
@@ -234,96 +298,4 @@ func afterScheme(target []byte) []byte {
 		}
 	}
 	return nil
-}
-
-// cutPort checks "host [":" port]" (RFC 3986 3.2.2) and returns the host, an IPv6 literal with its brackets. An empty
-// host has no port either.
-func cutPort(s []byte) (host []byte, ok bool) {
-	i := 0
-	if len(s) > 0 && s[0] == '[' {
-		for i = 1; i < len(s) && class[s[i]]&literal != 0; i++ {
-		}
-		if i == len(s) || s[i] != ']' || !address(s[1:i]) {
-			return nil, false
-		}
-		i++
-	} else {
-		for ; i < len(s) && class[s[i]]&name != 0; i++ {
-			if s[i] == '%' && !escape(s[i:]) {
-				return nil, false
-			}
-		}
-	}
-	if i == len(s) {
-		return s, true
-	}
-	if i == 0 || s[i] != ':' || !digits(s[i+1:]) {
-		return nil, false
-	}
-	return s[:i], true
-}
-
-// address checks the text between the brackets of an IPv6 literal: groups of at most four hexadecimal digits, one gap at
-// most, a dotted quad at the end at most (RFC 3986 3.2.2).
-func address(s []byte) bool {
-	groups, gap := 0, false
-	if len(s) >= 2 && s[0] == ':' && s[1] == ':' {
-		gap, s = true, s[2:]
-	}
-	for len(s) > 0 {
-		n := 0
-		for n < len(s) && class[s[n]]&hexadecimal != 0 {
-			n++
-		}
-		if n < len(s) && s[n] == '.' {
-			if !quad(s) {
-				return false
-			}
-			groups += 2
-			break
-		}
-		if n == 0 || n > 4 {
-			return false
-		}
-		groups++
-		s = s[n:]
-		if len(s) == 0 {
-			break
-		}
-		if s[0] != ':' || len(s) == 1 {
-			return false
-		}
-		if s[1] != ':' {
-			s = s[1:]
-			continue
-		}
-		if gap {
-			return false
-		}
-		gap, s = true, s[2:]
-	}
-	return groups == 8 || gap && groups < 8
-}
-
-// quad checks a dotted IPv4 address.
-func quad(s []byte) bool {
-	for part := 0; part < 4; part++ {
-		n, v := 0, 0
-		for n < len(s) && n < 3 && s[n] >= '0' && s[n] <= '9' {
-			v = v*10 + int(s[n]-'0')
-			n++
-		}
-		if n == 0 || v > 255 || n > 1 && s[0] == '0' {
-			return false
-		}
-		s = s[n:]
-		if part == 3 {
-			return len(s) == 0
-		}
-		if len(s) == 0 || s[0] != '.' {
-			return false
-		}
-		s = s[1:]
-	}
-	return false
 }

@@ -28,7 +28,7 @@ func state(lsb uint8, doc string) Field {
 func formats() []Format {
 	return []Format{
 		page(), {Name: "head", Bytes: 8192, Doc: "Request bytes from the client's first, in the order of the stream.", Words: []Word{wn("data", 0, 2048, "", "Bytes of the stream, byte 0 in the lowest bits of word 0.")}},
-		camWord(), urlNode(), rule(), ruleCounter(), slot(), listener(), service(), group(), groupState(), server(), serverState(),
+		camWord(), urlNode(), urlText(), urlCondition(), urlNet(), rule(), ruleCounter(), slot(), listener(), service(), group(), groupState(), server(), serverState(),
 		nextHop(), address(), localPort(), listEntry(), sourceBucket(),
 		exceptionDescriptor(), eventDescriptor(), completionDescriptor(), injectDescriptor(), commandDescriptor(),
 	}
@@ -51,10 +51,10 @@ func page() Format {
 			w(set+"_seq_client", at+8, "", "Highest end of sequence from the client, in the client's numbers."),
 			w(set+"_ack_client", at+9, "", "Highest acknowledgement from the client, in the client's numbers."),
 			w(set+"_seq_server", at+10, "", "Highest end of sequence from the server, in the client's numbers."),
-			w(set+"_ack_server", at+11, "", "Highest acknowledgement from the server, in the client's numbers."),
+			w(set+"_ack_server", at+11, "", "Highest acknowledgement from the server, in the client's numbers. Before the splice, and where the card answers, the right edge of the window that the client was promised."),
 			w(set+"_server_isn", at+12, "", "a1: the server's initial sequence number."),
-			w(set+"_isn", at+13, "", "Our initial sequence number toward the server."),
-			w(set+"_rto", at+14, "ticks", "Retransmission of what the card sent itself.", f("interval", 0, 16, "Time-out in force."), f("sent", 16, 16, "Bytes of the head buffer sent so far; in SERVER_SYN, answers of the server that belong to an older connection.")),
+			w(set+"_isn", at+13, "", "Our initial sequence number toward the server: the client's, less the bytes that the host inserted."),
+			w(set+"_rto", at+14, "ticks", "Retransmission of what the card sent itself.", f("interval", 0, 16, "Time-out in force."), f("sent", 16, 16, "Bytes of the head buffer sent so far; in WAIT_HEAD, handshake bytes of a ClientHello in the records searched so far; in SERVER_SYN, answers of the server that belong to an older connection.")),
 			w(set+"_window", at+15, "bytes", "Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes.", f("client", 0, 16, "From the client."), f("server", 16, 16, "From the server.")),
 		}
 	}
@@ -71,7 +71,8 @@ func page() Format {
 		w("client_link", 3, "", "Client leg: link and options.", f("vlan", 0, 12, "VLAN id."), f("tagged", 12, 1, "Frames carry a tag."), f("answers", 13, 3, "Answers sent to segments that are out of place since the last scan."),
 			f("fin_client", 16, 1, "FIN from the client seen."), f("fin_server", 17, 1, "FIN from the server seen."), f("fin_client_acked", 18, 1, "The server acknowledged it."), f("fin_server_acked", 19, 1, "The client acknowledged it."),
 			f("sack", 20, 1, "SACK promised to the client."), f("timestamps", 21, 1, "Timestamps promised to the client."), f("wscale", 22, 1, "Window scale promised to the client."), f("ecn", 23, 1, "ECN promised to the client."), f("client_wscale", 24, 4, "Shift of the client's window fields."), f("cookie", 28, 1, "The client proved itself with a cookie: its SYN is known as far as the cookie kept it."),
-			f("congestion", 29, 1, "A CE mark came before the splice: our ACKs tell the client until it says that it knows.")),
+			f("congestion", 29, 1, "A CE mark came before the splice: our ACKs tell the client until it says that it knows."),
+			f("last_request", 30, 1, "boundary_client is the end of the only request: the client's bytes behind it go nowhere.")),
 		w("client_mac_lo", 4, "", "MAC address the client's SYN came from: replies go back the same way."),
 		w("client_mac_hi", 5, "", "Upper bits.", f("address", 0, 16, "Bits 32–47."), f("mss", 16, 16, "MSS promised to the client.")),
 		w("last_seen", 6, "ticks", "Timer mark: tick of the last packet."),
@@ -79,13 +80,13 @@ func page() Format {
 		w("packets_server", 8, "packets", "Packets from the server, as wire segments."),
 		w("bytes_client", 9, "bytes", "TCP payload from the client, low word."),
 		w("bytes_server", 10, "bytes", "TCP payload from the server, low word."),
-		w("held_boundary", 11, "", "H, in client sequence space: below it bytes are ours to deliver."),
+		w("held_boundary", 11, "", "H, in client sequence space: what the client is acknowledged before the splice, a FIN included. After it, what lies below is ours to deliver."),
 		wn("client_address", 12, 4, "", "The client's address."),
 	}
 	words = append(words, leg("a", 16)...)
 	words = append(words, leg("b", 32)...)
 	words = append(words,
-		w("boundary_client", 48, "", "Client sequence number from which leg set B is in force, client to server."),
+		w("boundary_client", 48, "", "Client sequence number from which leg set B is in force, client to server; with client_link.last_request the end of the only request."),
 		w("boundary_server", 49, "", "Sequence number in the client's view from which leg set B is in force, server to client."),
 		w("fin_client", 50, "", "Sequence number after the client's FIN."),
 		w("fin_server", 51, "", "Sequence number after the server's FIN, in the client's numbers."),
@@ -99,7 +100,7 @@ func page() Format {
 		w("options", 59, "", "Options of the client's SYN and what was promised.",
 			f("client_wscale", 0, 4, "Shift the client offered."), f("promised_wscale", 4, 4, "Shift promised to the client."),
 			f("wscale_offered", 8, 1, "Window scale offered."), f("sack_offered", 9, 1, "SACK offered."), f("timestamps_offered", 10, 1, "Timestamps offered."), f("ecn_offered", 11, 1, "ECN offered."),
-			f("retries", 12, 4, "Times the pending segment was sent again."), f("head_scan", 16, 14, "Bytes of the head already searched for its end."), f("tries", 30, 2, "Servers tried in vain.")),
+			f("retries", 12, 4, "Times the pending segment was sent again."), f("head_scan", 16, 14, "Bytes of the head already searched for its end; where the host gathers, bytes that it was given and the buffer keeps."), f("tries", 30, 2, "Servers tried in vain.")),
 		w("client_timestamp", 60, "", "Latest TSval of the client before the splice and while bytes are held."),
 		w("timestamp_base", 61, "", "Our TSval toward the client, that of the SYN-ACK up to the splice: an echo of it then is one of the server's SYN-ACK. From the splice on the latest that the client was sent while bytes are held."),
 		w("opened", 62, "ticks", "Tick of the present state's begin; in CLOSING that of SPLICED."),
@@ -125,24 +126,54 @@ func camWord() Format {
 
 func urlNode() Format {
 	return Format{Name: "url_node", Bytes: 32,
-		Doc: "Node of a radix automaton. The children of a node are adjacent and sorted by the first byte of their labels. Labels are matched against the normalised host (lower case, no port) or path; a label longer than 12 bytes continues in a chain of nodes with one child.",
+		Doc: "State of an automaton, with the way that leads into it. The URL table holds these, and entries of the formats url_text, url_condition and url_net. " +
+			"A service's root is the state before a host; its way in is a whole host, in lower case and without port. The state behind a host is at once the one before a path, whose ways are segments: a label begins with the segment and may go on with the only ones that can follow, up to a slash or the path's end. " +
+			"The ways out of a state lie in a block of 2^log2 nodes (entries; pairs of them where wide) by the hash of the host or the segment: from (hash >> shift) mod 2^log2 on, around the end, up to a node that is not used, at most 16. " +
+			"The hash is over the bytes as little-endian words of 64 bits, the last filled up with zeros: h begins as the number of bytes xor 0x9e3779b97f4a7c15; for each word, h becomes the high xor the low half of (h xor word) × 0xd6e8feb86659fd93.",
 		Words: []Word{
-			w("control", 0, "", "Shape.", f("label_bytes", 0, 4, "Length of the label, at most 12."), f("children", 4, 9, "Number of children."), f("exact", 16, 1, "exact_rule is valid: taken where the input ends here."),
-				f("prefix", 17, 1, "prefix_rule is valid: taken where the input ends here or goes on with a slash, or the label ends with a slash."), f("path", 18, 1, "Host automaton: path_root is valid where the host ends here.")),
-			w("first_child", 1, "", "Node index of the first child."),
-			w("exact_rule", 2, "", "Rule index."),
-			w("prefix_rule", 3, "", "Rule index."),
-			w("path_root", 4, "", "Host automaton: root of the path automaton of this host. Root node of a service: path automaton of every other host."),
-			wn("label", 5, 3, "", "Bytes of the label, byte 0 in the lowest bits."),
+			w("control", 0, "", "Shape.", f("used", 0, 1, "The node is one."), f("far", 1, 1, "The label lies in url_text entries, from the one on whose index is in its first word."), f("alias", 2, 1, "The label leads to the state of the node otherwise.node."),
+				f("children", 3, 1, "There is a block of ways out."), f("final", 4, 1, "What follows of the path does not matter."),
+				enum("otherwise", 5, 2, "Where a segment leads that fits no label. state: to otherwise.node. again: to where it leads from there. suffix: otherwise.node tells by its end.", "none", "state", "again", "suffix"),
+				f("vacant", 7, 1, "A node of a block that no way needs; it is not used."),
+				f("label_bytes", 16, 13, "Length of the label. It begins in this node, and goes on in the second entry where nodes are wide.")),
+			w("children", 1, "", "Block of the ways out.", f("first", 0, 20, "Index of its first entry; even where wide."), f("log2", 20, 5, "Logarithm of the number of nodes."), f("shift", 25, 6, "Bits of the hash that are passed over."), f("wide", 31, 1, "Nodes take two entries.")),
+			w("take", 2, "", "Rules that take a request whose path ends here, in the order of precedence.", f("index", 0, 22, "Index of the rule; with several, of the first word of a list in the URL table."), f("count", 22, 5, "Number of rules, at most 16."), f("sure", 30, 1, "The rule asks for nothing more; its entry is not looked at."), f("host", 31, 1, "The host decides. In a list this and sure are in each word, and the index below them.")),
+			w("otherwise", 3, "", "Another node.", f("node", 0, 20, "Index.")),
+			w("next", 4, "", "Before a path: the state before the path that is tried next, that of the longest wildcard that takes the host too, at last of every host. In a node that otherwise suffix leads to: bit i − 1 is set where there are labels of i bytes, or, before a host, of i labels of a name; the longest that fits counts.", f("node", 0, 20, "Index."), f("valid", 31, 1, "There is one.")),
+			wn("label", 5, 3, "", "Bytes of the label, byte 0 in the lowest bits; behind its end zeros."),
 		}}
+}
+
+func urlText() Format {
+	return Format{Name: "url_text", Bytes: 32, Doc: "Bytes of a label or of a condition, which may go on in the entries behind; or a list of rules.", Words: []Word{wn("data", 0, 8, "", "Byte 0 in the lowest bits; behind the end zeros. In a list: words laid out as url_node.take, whose count means nothing.")}}
+}
+
+func urlCondition() Format {
+	return Format{Name: "url_condition", Bytes: 32, Doc: "A test of a request, in the URL table. A rule's conditions are adjacent.", Words: []Word{
+		w("control", 0, "", "Shape.", f("valid", 0, 1, "The entry is a condition; any other is not fulfilled."),
+			enum("subject", 1, 3, "What is looked at: the method; a field, whose name is compared without regard to case; a parameter of the query or a cookie, whose name and value are compared percent-decoded and as they are; the client's address; a protocol that a ClientHello offers.", "method", "header", "query", "cookie", "source", "alpn"),
+			enum("test", 4, 2, "How the value is compared. Of several with the name one has to pass. A method has to be among those that the value lists with commas.", "equal", "prefix", "present"),
+			f("far", 6, 1, "The text lies in url_text entries.")),
+		w("length", 1, "bytes", "Lengths.", f("name", 0, 16, "Of the name. Source: number of url_net entries, at most 32."), f("value", 16, 16, "Of the value.")),
+		w("at", 2, "", "Where the rest is.", f("node", 0, 20, "Index of the first url_text or url_net entry.")),
+		wn("text", 3, 5, "", "Name and value behind each other, byte 0 in the lowest bits."),
+	}}
+}
+
+func urlNet() Format {
+	return Format{Name: "url_net", Bytes: 32, Doc: "A network that clients may be of, in the URL table.", Words: []Word{
+		w("control", 0, "", "Shape.", f("valid", 0, 1, "The entry is in force."), kind(1), f("bits", 8, 8, "Length of the prefix.")),
+		wn("address", 1, 4, "", "Address, as pages hold it."),
+		wn("reserved", 5, 3, "", "Zero."),
+	}}
 }
 
 func rule() Format {
 	return Format{Name: "rule", Bytes: 16, Doc: "Where a match leads.", Words: []Word{
-		w("control", 0, "", "Shape.", f("valid", 0, 1, "The rule is in force."), f("group", 16, 16, "Group index.")),
+		w("control", 0, "", "Shape.", f("valid", 0, 1, "The rule is in force."), f("host", 1, 1, "Only the host can test whether the rule takes a request that it may take."), f("answer", 2, 1, "The host answers; group means nothing."), f("group", 16, 16, "Group index.")),
 		w("service", 1, "", "Owner.", f("service", 0, 16, "Service index.")),
 		w("order", 2, "", "Place in the order of precedence, for display."),
-		wn("reserved", 3, 1, "", "Zero."),
+		w("conditions", 3, "", "What the request has to fulfil beside host and path.", f("first", 0, 20, "Index of the first url_condition entry in the URL table."), f("count", 20, 4, "Number of conditions, at most 8.")),
 	}}
 }
 
@@ -167,14 +198,17 @@ func service() Format {
 	return Format{Name: "service", Bytes: 64, Doc: "What a listener does.", Words: []Word{
 		w("control", 0, "", "Shape.", f("valid", 0, 1, "The service is in force."), enum("mode", 1, 3, "How connections are handled.", "splice", "nat", "fullnat", "tun", "dr"),
 			enum("protocol", 4, 3, "How the request is read.", "http", "tls", "tcp", "udp"), enum("isn", 8, 1, "How a0 is chosen.", "keyed", "address"),
-			f("has_default", 9, 1, "default_group is valid."), enum("defence", 10, 2, "SYN defence: never, under pressure, or always.", "off", "auto", "always"), f("idle_silent", 12, 1, "The idle time-out sends no RST.")),
+			f("has_default", 9, 1, "default_group is valid."), enum("defence", 10, 2, "SYN defence: never, under pressure, or always.", "off", "auto", "always"), f("idle_silent", 12, 1, "The idle time-out sends no RST."),
+			f("rewrite", 13, 1, "The host alters what the server is sent first: it connects."), f("server_first", 14, 1, "The default group's server is connected when the client's handshake ends."), f("has_h2c", 15, 1, "h2c.group is valid.")),
 		w("url_root", 1, "", "Node index of the root of the host automaton."),
 		w("default", 2, "", "Where a request goes that no rule takes.", f("group", 0, 16, "Group index.")),
 		w("promise_mss", 3, "bytes", "MSS promised to clients.", f("ipv4", 0, 16, "Over IPv4."), f("ipv6", 16, 16, "Over IPv6.")),
 		w("promise", 4, "", "Other options promised to clients that offer them.", f("wscale", 0, 4, "Shift."), f("wscale_on", 4, 1, "Window scale is promised."), f("sack", 5, 1, "SACK is promised."), f("timestamps", 6, 1, "Timestamps are promised."), f("ecn", 7, 1, "ECN is promised.")),
 		w("idle", 5, "ticks", "Idle time-out; zero: the timer's register."),
 		w("wait_head", 6, "ticks", "Time-out of WAIT_HEAD; zero: the timer's register."),
-		wn("reserved", 7, 9, "", "Zero."),
+		w("fallback", 7, "ticks", "A client that sends nothing for so long after its handshake goes to the default group; zero: never."),
+		w("h2c", 8, "", "Where HTTP/2 without TLS goes, known by its preface.", f("group", 0, 16, "Group index.")),
+		wn("reserved", 9, 7, "", "Zero."),
 	}}
 }
 
@@ -265,7 +299,8 @@ func descriptor(types Field, rest ...Word) []Word {
 func exceptionDescriptor() Format {
 	return Format{Name: "exception", Bytes: 64, Doc: "A frame for the host.", Words: descriptor(
 		enum("type", 1, 7, "Kind of descriptor.", "none", "frame"),
-		w("reason", 7, "", "Why the host sees it.", enum("reason", 0, 8, "Reason.", "none", "not_ip", "icmp", "fragment", "option", "protocol", "vlan", "ttl", "no_match", "next_hop", "bad_request", "no_rule", "no_server", "head_too_large", "unclassified", "server_failed", "key_exists", "too_big"),
+		w("reason", 7, "", "Why the host sees it.", enum("reason", 0, 8, "Reason.", "none", "not_ip", "icmp", "fragment", "option", "protocol", "vlan", "ttl", "no_match", "next_hop", "bad_request", "no_rule", "no_server", "head_too_large", "unclassified", "server_failed", "key_exists", "too_big",
+			"rewrite", "rule_host", "answer", "head_more", "held_more", "head_timeout", "not_http", "not_tls", "h2c", "bad_hello"),
 			f("side", 8, 1, "Zero: client side, one: server side."), state(12, "State of the page."), f("miss_vip", 16, 1, "The destination is a VIP.")),
 		w("index", 8, "", "Indexes where known.", f("service", 0, 16, "Service index."), f("server", 16, 16, "Server index.")),
 		wn("reserved", 9, 7, "", "Zero."),
@@ -274,7 +309,7 @@ func exceptionDescriptor() Format {
 
 func eventDescriptor() Format {
 	return Format{Name: "event", Bytes: 64, Doc: "Something happened to a connection.", Words: descriptor(
-		enum("type", 1, 7, "Kind of event.", "none", "opened", "spliced", "closed", "profile"),
+		enum("type", 1, 7, "Kind of event.", "none", "opened", "spliced", "closed", "profile", "established", "first_byte"),
 		w("reason", 7, "", "How it ended.", enum("reason", 0, 8, "Reason.", "none", "fin", "rst", "host", "expired_syn_rcvd", "expired_wait_head", "expired_server_syn", "expired_idle", "expired_closing",
 			"abort_syn_ack", "abort_server_syn", "abort_held", "abort_refused", "abort_profile", "abort_key_exists", "abort_client_gone", "abort_no_server", "no_cam_place")),
 		w("index", 8, "", "Indexes.", f("service", 0, 16, "Service index."), f("server", 16, 16, "Server index.")),
@@ -282,7 +317,7 @@ func eventDescriptor() Format {
 		w("packets_client", 10, "packets", "From the client."), w("packets_server", 11, "packets", "From the server."),
 		w("bytes_client", 12, "bytes", "Payload from the client, low word."), w("bytes_server", 13, "bytes", "Payload from the server, low word."),
 		w("bytes_high", 14, "bytes", "Bits 32–47 of both.", f("client", 0, 16, "From the client."), f("server", 16, 16, "From the server.")),
-		w("delta", 15, "", "a = a0 − a1. In a profile event, raised where a SYN-ACK differs from what server.profile says: what it keeps, laid out as that word."),
+		w("delta", 15, "", "a = a0 − a1. An opened event has the VIP index here, the client's address in words 10 to 13, and its port and the VIP's in word 14. In a profile event, raised where a SYN-ACK differs from what server.profile says: what it keeps, laid out as that word."),
 	)}
 }
 
@@ -291,7 +326,7 @@ func completionDescriptor() Format {
 		enum("type", 1, 7, "Kind of descriptor.", "none", "completion"),
 		w("verb", 7, "", "Verb of the command.", f("verb", 0, 8, "Command verb.")),
 		w("cookie", 8, "", "The command's cookie."),
-		wn("result", 9, 7, "", "By verb: lookup gives control and handle words of the entry; snapshot gives timer.now, low word first. allocate answers in the handle word."),
+		wn("result", 9, 7, "", "By verb: lookup gives control and handle words of the entry; snapshot gives timer.now, low word first. allocate answers in the handle word; connect gives the server index; take gives H, and the number of bytes in the length word."),
 	)}
 }
 
@@ -304,14 +339,17 @@ func injectDescriptor() Format {
 
 func commandDescriptor() Format {
 	return Format{Name: "command", Bytes: 64, Doc: "A command for the address management unit. Key arguments are laid out as in cam_word.", Words: descriptor(
-		enum("type", 1, 7, "Verb.", "none", "allocate", "arm_and_send", "reset", "free", "cam_insert", "cam_erase", "cam_lookup", "clear", "fill", "read", "write", "snapshot", "connect", "reply"),
-		w("flags", 7, "", "Modifiers.", f("server_side", 0, 1, "CAM verbs: the server-side CAM."), f("to_client", 1, 1, "reset: send RST to the client."), f("to_server", 2, 1, "reset: send RST to the server."), f("leg_b", 3, 1, "Leg set B.")),
+		enum("type", 1, 7, "Verb.", "none", "allocate", "arm_and_send", "reset", "free", "cam_insert", "cam_erase", "cam_lookup", "clear", "fill", "read", "write", "snapshot", "connect", "reply", "take", "feed"),
+		w("flags", 7, "", "Modifiers.", f("server_side", 0, 1, "CAM verbs: the server-side CAM."), f("to_client", 1, 1, "reset: send RST to the client."), f("to_server", 2, 1, "reset: send RST to the server."), f("leg_b", 3, 1, "Leg set B."),
+			f("group", 4, 1, "connect: key_index is a group, and the card picks one of its servers."), f("replace", 5, 1, "connect: the bytes at iova take the place of what the head buffer holds; value says how many bytes the host inserted."),
+			f("last", 6, 1, "connect: boundary is the end of the only request."), f("keep", 7, 1, "take: the head buffer keeps its bytes, and the client is told nothing.")),
 		w("cookie", 8, "", "Returned in the completion."),
-		w("bar2_offset", 9, "bytes", "Bulk verbs: start in BAR2. snapshot: start in BAR0."),
-		w("value", 10, "", "fill: the word."),
+		w("bar2_offset", 9, "bytes", "Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says."),
+		w("value", 10, "", "fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement)."),
 		w("key_control", 11, "", "CAM verbs: control word of the key.", f("valid", 0, 1, "One."), kind(1), f("leg_b", 5, 1, "Leg set B."), f("protocol", 8, 8, "IP protocol."), f("vlan", 16, 12, "VLAN id.")),
 		w("key_ports", 12, "", "CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's.", f("port", 0, 16, "Client or local port."), f("destination", 16, 16, "Port of the VIP.")),
-		w("key_index", 13, "", "CAM verbs: VIP or server index. connect: server index.", f("index", 0, 16, "Index.")),
-		wn("reserved", 14, 2, "", "Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value."),
+		w("key_index", 13, "", "CAM verbs: VIP or server index. connect: server or group index.", f("index", 0, 16, "Index.")),
+		w("boundary", 14, "", "connect with last: client sequence number behind the only request."),
+		wn("reserved", 15, 1, "", "Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value."),
 	)}
 }

@@ -73,7 +73,7 @@ func TestLintsFindMistakes(t *testing.T) {
 
 		{"formats", "size", func(m *Map) { m.Format("rule").Bytes = 12 }, "rule: 12 bytes is not a power of two"},
 		{"formats", "overlap", func(m *Map) { word(m, "rule", "service").Index = 0 }, "rule.control and rule.service overlap at 0x0"},
-		{"formats", "beyond the end", func(m *Map) { word(m, "rule", "reserved").Index = 4 }, "rule.reserved: word 4 is beyond 16 bytes"},
+		{"formats", "beyond the end", func(m *Map) { word(m, "rule", "conditions").Index = 4 }, "rule.conditions: word 4 is beyond 16 bytes"},
 		{"formats", "hole", func(m *Map) { ft := m.Format("rule"); ft.Words = ft.Words[:3] }, "rule: 3 words do not fill 16 bytes"},
 		{"formats", "unused", func(m *Map) { m.Format("rule").Name = "other" }, "other: no memory and no ring"},
 

@@ -29,7 +29,7 @@ func lintFormats(m *Map) []string {
 			fs.add("%s: %d words do not fill %d bytes; name the others reserved", ft.Name, words, ft.Bytes)
 		}
 		fs.overlaps(spans)
-		if !slices.ContainsFunc(m.Memories, func(mem Memory) bool { return mem.Format == ft.Name }) && !isRing(m, ft.Name) {
+		if !slices.ContainsFunc(m.Memories, func(mem Memory) bool { return mem.Format == ft.Name || slices.Contains(mem.Also, ft.Name) }) && !isRing(m, ft.Name) {
 			fs.add("%s: no memory and no ring has this format", ft.Name)
 		}
 	}

@@ -96,11 +96,12 @@ type Format struct {
 type Memory struct {
 	Name     string
 	Format   string
-	Offset   uint64 // bytes from the start of BAR2
-	Count    uint32 // entries of one bank in the default geometry
-	Max      uint32 // entries of one bank the window has room for
-	Banks    uint32 // zero: one; bank b starts at Offset + b × Max × Bytes
-	Geometry string // the geometry register that says how many entries this image has
+	Also     []string // other formats of the same size that entries may have
+	Offset   uint64   // bytes from the start of BAR2
+	Count    uint32   // entries of one bank in the default geometry
+	Max      uint32   // entries of one bank the window has room for
+	Banks    uint32   // zero: one; bank b starts at Offset + b × Max × Bytes
+	Geometry string   // the geometry register that says how many entries this image has
 	Doc      string
 }
 

@@ -58,6 +58,7 @@ var kinds = []struct {
 	{view.ErrRefused, http.StatusConflict, 6, "see the register's access kind: splicectl reg list"},
 	{daemon.ErrRestart, http.StatusConflict, 6, "restart the runtime with the new file"},
 	{rule.ErrFull, http.StatusConflict, 6, "make the configuration smaller, or wait until connections have ended"},
+	{rule.ErrTooBig, http.StatusConflict, 6, "make the routes fewer or shorter; what was in force stays"},
 	{driver.ErrMapMismatch, http.StatusServiceUnavailable, 4, "load an image that this release knows"},
 	{device.ErrDeviceLost, http.StatusServiceUnavailable, 4, "look at the card: splicectl card info"},
 	{driver.ErrShellOnly, http.StatusServiceUnavailable, 4, "bring the card up: splicectl run -c FILE"},

@@ -69,6 +69,7 @@ var endpoints = []endpoint{
 	{"GET /v1/rules", "list rules", (*server).rules},
 	{"GET /v1/connections", "list connections", (*server).connections},
 	{"GET /v1/connections/{id}", "show connection", (*server).connection},
+	{"GET /v1/explain", "explain connection", (*server).explain},
 	{"GET /v1/groups", "list groups", (*server).groups},
 	{"GET /v1/servers", "list servers", (*server).servers},
 	{"GET /v1/neighbours", "list neighbours", (*server).neighbours},
@@ -328,6 +329,10 @@ func (s *server) check(r *http.Request) (any, error) {
 type Compared struct {
 	Changes  []config.Change `json:"changes"`
 	Warnings []string        `json:"warnings"`
+
+	// With a runtime: what the routes take of the card, or why the card refuses them.
+	Capacity *daemon.Capacity `json:"capacity,omitempty"`
+	Refused  string           `json:"refused,omitempty"`
 }
 
 func (s *server) diff(r *http.Request) (any, error) {
@@ -335,11 +340,16 @@ func (s *server) diff(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var now *config.Config
-	if s.rt != nil {
-		now = s.rt.Configuration()
+	if s.rt == nil {
+		return Compared{Changes: config.Diff(nil, c), Warnings: warnings(c)}, nil
 	}
-	return Compared{config.Diff(now, c), warnings(c)}, nil
+	d := Compared{Changes: config.Diff(s.rt.Configuration(), c), Warnings: warnings(c)}
+	if room, err := s.rt.Capacity(c); err != nil {
+		d.Refused = err.Error()
+	} else {
+		d.Capacity = &room
+	}
+	return d, nil
 }
 
 func (s *server) apply(r *http.Request) (any, error) {
@@ -529,6 +539,10 @@ func known(what, word string, choices []string) error {
 
 func (s *server) connection(r *http.Request) (any, error) {
 	return viewing(s, func(v *view.View) (view.Connection, error) { return v.Connection(r.Context(), r.PathValue("id")) })
+}
+
+func (s *server) explain(r *http.Request) (any, error) {
+	return viewing(s, func(v *view.View) (view.Explanation, error) { return v.Explain(r.Context(), r.FormValue("connection")) })
 }
 
 func (s *server) groups(r *http.Request) (any, error) {

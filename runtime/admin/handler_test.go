@@ -28,6 +28,7 @@ ports:
 services:
   - name: web
     listen: [198.18.0.80:80]
+    requests: close
     routes: [{host: img.example, path: /photos/*, to: static}, {path: /health, to: app}]
     default: app
 groups:
@@ -122,7 +123,7 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/v1/config", "", 404, is{"error.exit": 1.0}},
 		{"GET", "/v1/rules", "", 200, is{}},
 		{"POST", "/v1/config/check", file(t, good), 200, is{"warnings.0": nil}},
-		{"POST", "/v1/config/check", file(t, good+"cart: x\n"), 422, is{"error.exit": 2.0, "problems.0.line": 13.0, "problems.0.key": "cart", "problems.0.near": "card"}},
+		{"POST", "/v1/config/check", file(t, good+"cart: x\n"), 422, is{"error.exit": 2.0, "problems.0.line": 14.0, "problems.0.key": "cart", "problems.0.near": "card"}},
 		{"POST", "/v1/config/check", `{"text": 5}`, 400, is{"error.exit": 2.0}},
 		{"POST", "/v1/config/check", `{"texts": "a"}`, 400, is{"error.exit": 2.0}},
 		{"POST", "/v1/config/diff", file(t, good), 200, is{"changes.0.op": "add"}},
@@ -159,7 +160,7 @@ func TestEndpoints(t *testing.T) {
 		{"PUT", "/v1/registers", `{"name": "control.scratch", "value": 9}`, 200, is{"value": 9.0}},
 		{"PUT", "/v1/registers", `{"name": "ring.event.consumer", "value": 0}`, 409, is{"error.exit": 6.0}},
 		{"PUT", "/v1/registers", `{"name": "amu.control.enable", "value": 0}`, 409, is{"error.exit": 6.0}},
-		{"POST", "/v1/config/check", `"` + strings.Repeat("x", 9<<20) + `"`, 413, is{"error.exit": 2.0, "error.why": "request body too large: it may have 8392704 bytes"}},
+		{"POST", "/v1/config/check", `"` + strings.Repeat("x", 33<<20) + `"`, 413, is{"error.exit": 2.0, "error.why": "request body too large: it may have 33558528 bytes"}},
 		{"PUT", "/v1/registers", `{"name": "x", "value": 1}`, 404, is{"error.exit": 1.0}},
 		{"GET", "/v1/cam/client", "", 200, is{"0": nil}},
 		{"GET", "/v1/cam/left", "", 404, is{"error.exit": 1.0}},
@@ -179,6 +180,9 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/v1/connections/3", "", 404, is{"error.exit": 1.0}},
 		{"GET", "/v1/connections/3.9", "", 404, is{"error.exit": 1.0}},
 		{"GET", "/v1/connections/x", "", 404, is{"error.exit": 1.0}},
+		{"GET", "/v1/explain?connection=3", "", 404, is{"error.exit": 1.0, "error.what": "explain connection"}},
+		{"GET", "/v1/explain?connection=x.y", "", 404, is{"error.exit": 1.0}},
+		{"GET", "/v1/explain", "", 404, is{"error.exit": 1.0}},
 		{"GET", "/v1/groups", "", 200, is{"0.name": "app", "0.scheduler": "wrr", "0.slots": 4.0, "0.servers.0.address": "198.18.1.11:80", "0.servers.0.weight": 3.0, "1.scheduler": "rr"}},
 		{"GET", "/v1/servers", "", 200, is{"2.address": "198.18.1.21:80", "2.closed": false}},
 		{"GET", "/v1/neighbours", "", 200, is{"0.address": "198.18.0.254", "0.state": "incomplete", "0.wanted": true}},
@@ -234,7 +238,7 @@ func TestEndpoints(t *testing.T) {
 func TestBareCard(t *testing.T) {
 	h := admin.Handler(admin.Bare(open(t)), nil)
 	for path, want := range map[string]int{
-		"/v1/card": 200, "/v1/ports": 200, "/v1/registers?name=amu": 200, "/v1/cam/client": 200, "/v1/pages/0": 200, "/v1/rules": 200, "/v1/connections": 200,
+		"/v1/card": 200, "/v1/ports": 200, "/v1/registers?name=amu": 200, "/v1/cam/client": 200, "/v1/pages/0": 200, "/v1/rules": 200, "/v1/connections": 200, "/v1/explain?connection=1": 404,
 		"/v1/connections?service=3": 200, "/v1/connections?service=web": 422, "/v1/connections?state=none": 422,
 		"/v1/groups": 200, "/v1/stats": 200, "/v1/status": 503, "/v1/config": 503, "/v1/neighbours": 503, "/v1/events": 503,
 	} {

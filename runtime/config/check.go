@@ -26,6 +26,7 @@ func (d *decoder) check(c *Config) {
 	k.listeners()
 	k.defence()
 	k.routes()
+	k.answers()
 	k.servers()
 	k.families()
 	k.options()
@@ -252,27 +253,23 @@ func (k *checker) routes() {
 			k.problem(at, key, "there is no group %s", name).Near = k.near(name, names)
 		}
 	}
+	for i := range k.c.Groups {
+		g := &k.c.Groups[i]
+		target(g.At, fmt.Sprintf("groups[%d].sorry", i), g.Sorry.Group)
+		k.sorry(i, g)
+	}
 	for i, s := range k.c.Services {
 		key := fmt.Sprintf("services[%d]", i)
-		if s.Default == "" && len(s.Routes) == 0 {
+		target(s.At, key+".routes", s.H2C)
+		k.content(key, &s)
+		if s.Default.Nowhere() && len(s.Routes) == 0 && s.H2C == "" && s.Protocol != TCP {
 			k.problem(s.At, key, "service %s has neither routes nor default: no request would go anywhere", s.Name)
 		}
-		target(s.At, key+".default", s.Default)
-		type pattern struct {
-			host, path string
-			exact      bool
+		target(s.At, key+".default", s.Default.Group)
+		for _, r := range s.Routes {
+			target(r.At, fmt.Sprintf("%s.routes[%d].to", key, r.item), r.To.Group)
 		}
-		seen := map[pattern]Position{}
-		for n, r := range s.Routes {
-			item := fmt.Sprintf("%s.routes[%d]", key, n)
-			target(r.At, item+".to", r.Group)
-			p := pattern{r.Host, r.Path, r.Exact}
-			if first, ok := seen[p]; ok {
-				k.warn(r.At, item, "takes no request: the route at line %d asks for the same", first.Line)
-				continue
-			}
-			seen[p] = r.At
-		}
+		k.lint(key, &s)
 	}
 	for i := range k.c.Groups {
 		if g := &k.c.Groups[i]; !used[g.Name] {

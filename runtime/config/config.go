@@ -2,7 +2,10 @@ package config
 
 import (
 	"net/netip"
+	"strconv"
 	"time"
+
+	"splicenic/runtime/rule"
 )
 
 // Position is a place in the file, both counted from one.
@@ -21,12 +24,21 @@ type Config struct {
 	Services []Service
 	Groups   []Group
 	Defence  Pressure
+	Log      Log
 	Seed     uint64 // zero: random
 	Socket   string // empty: the default path
 
 	Warnings Problems // what is odd but allowed
 
 	groups map[string]*Group
+}
+
+// Log says where the log of connections goes.
+type Log struct {
+	At    Position
+	File  string // empty: there is none
+	Bytes int64  // of a file before it is rotated; zero: the runtime's default
+	Keep  int    // rotated files that are kept; zero: the runtime's default
 }
 
 // Body is where the card is.
@@ -119,8 +131,10 @@ type Service struct {
 	At       Position
 	Name     string
 	Listen   []Listen
+	Protocol Protocol
 	Routes   []Route
-	Default  string // group; empty: none
+	Default  Target
+	H2C      string // group that takes HTTP/2 without TLS, known by its preface; empty: refused
 	ISN      ISN
 	MSS      uint16 // promised where the profiles do not say less; zero: as Options says
 	Options  Options
@@ -129,6 +143,108 @@ type Service struct {
 	WaitHead time.Duration // zero, like Idle: the card's own default
 
 	IdleSilent bool // the idle time-out sends no RST
+
+	ServerFirst bool          // the default group's server is connected when the client's handshake ends
+	Fallback    time.Duration // a client that sends nothing for so long goes to the default group; zero: never
+	Requests    Requests
+	Proxy       bool // a PROXY header (version 2) goes before the client's bytes
+	Forwarded   Forwarded
+	Existing    Existing
+	MaxTarget   int // bytes of a request target; zero: the runtime's default
+	MaxHead     int // bytes of a head; zero: the runtime's default
+}
+
+// Protocol says what a service's clients speak.
+type Protocol uint8
+
+// The protocols.
+const (
+	HTTP Protocol = iota
+	TLS           // passed on as it is; the ClientHello decides
+	TCP           // nothing is read: the default group takes everything
+)
+
+// String returns the protocol as the file writes it.
+func (p Protocol) String() string { return protocols[p] }
+
+var protocols = [...]string{HTTP: "http", TLS: "tls", TCP: "tcp"}
+
+// Requests says what becomes of the second request on a connection.
+type Requests uint8
+
+// The choices of Requests.
+const (
+	First Requests = iota // it goes where the first one went
+	Close                 // there is none: the server is asked to close after the first
+)
+
+// String returns the choice as the file writes it.
+func (r Requests) String() string { return [...]string{"first", "close"}[r&1] }
+
+// Forwarded is the field that tells servers of the client.
+type Forwarded uint8
+
+// The choices of Forwarded.
+const (
+	NoForwarded   Forwarded = iota
+	XForwardedFor           // X-Forwarded-For, with X-Forwarded-Proto and X-Forwarded-Host
+	ForwardedRFC            // Forwarded (RFC 7239)
+)
+
+// String returns the choice as the file writes it.
+func (f Forwarded) String() string { return forwardeds[f] }
+
+var forwardeds = [...]string{NoForwarded: "none", XForwardedFor: "x-forwarded-for", ForwardedRFC: "forwarded"}
+
+// Existing says what becomes of such fields that a client sent itself.
+type Existing uint8
+
+// The choices of Existing.
+const (
+	Append Existing = iota
+	Replace
+	Refuse
+)
+
+// String returns the choice as the file writes it.
+func (e Existing) String() string { return existings[e] }
+
+var existings = [...]string{Append: "append", Replace: "replace", Refuse: "refuse"}
+
+// Target is where requests go: to a group, or they are answered. The zero value is nowhere.
+type Target struct {
+	Group string
+	Reply *Reply
+}
+
+// Nowhere says whether the target is none.
+func (t Target) Nowhere() bool { return t.Group == "" && t.Reply == nil }
+
+// String returns the target for people.
+func (t Target) String() string {
+	if t.Reply != nil {
+		return "reply " + strconv.Itoa(t.Reply.Status)
+	}
+	return t.Group
+}
+
+// Reply is an answer in a server's place.
+type Reply struct {
+	At          Position
+	Status      int    // 200 to 599
+	Body        string // empty: the status in words
+	ContentType string // empty: text/plain
+	Redirect    *Redirect
+}
+
+// Redirect makes the Location of an answer. What is empty stays as the request has it.
+type Redirect struct {
+	Scheme string
+	Host   string
+	Port   uint16
+	Path   string // the whole path; with ReplacePrefix what takes the place of the rule's prefix
+
+	ReplacePrefix bool
 }
 
 // Listen is a VIP and a port.
@@ -194,11 +310,12 @@ type Pressure struct {
 
 // Route sends some requests of a service to a group.
 type Route struct {
-	At    Position
-	Host  string // as normalised by rule.Host; empty: every host
-	Path  string // as normalised by rule.Path
-	Exact bool   // else a prefix by segments
-	Group string
+	At Position
+	rule.Match
+	To Target
+
+	item int  // place in the list of the file
+	h2c  bool // for HTTP/2 without TLS: no route of the table
 }
 
 // Scheduler spreads connections over the servers of a group.
@@ -216,6 +333,7 @@ type Group struct {
 	Name      string
 	Scheduler Scheduler
 	Servers   []Server
+	Sorry     Target // where requests go that no server of the group takes; zero: 503
 }
 
 // Server is one real server. Method is always NAT in this release.
@@ -258,9 +376,13 @@ func (c *Config) Reachable(s *Service) []*Group {
 		}
 		seen[name] = true
 	}
-	add(s.Default)
+	add(s.Default.Group)
+	add(s.H2C)
 	for _, r := range s.Routes {
-		add(r.Group)
+		add(r.To.Group)
+	}
+	for i := 0; i < len(groups); i++ { // a group may be sorry for one that is sorry for another
+		add(groups[i].Sorry.Group)
 	}
 	return groups
 }

@@ -32,6 +32,7 @@ func (d *decoder) config(c *Config, v value) {
 			d.list(v, func(v value) { c.Groups = append(c.Groups, d.group(v)) })
 		}},
 		{"defence", func(v value) { d.pressure(&c.Defence, v) }},
+		{"log", func(v value) { d.log(&c.Log, v) }},
 		{"seed", func(v value) { c.Seed = d.number(v, "seed", 0, 1<<64-1) }},
 		{"socket", func(v value) { c.Socket = d.path(v, "path of a socket", 107) }},
 	})
@@ -263,23 +264,19 @@ func impossible(a netip.Addr) string {
 
 var (
 	laterModes     = []string{"nat", "fullnat", "tun", "dr"}
-	laterProtocols = []string{"tls", "tcp", "udp"}
+	laterProtocols = []string{"udp"}
 	laterSchedules = []string{"lc", "wlc", "lblc", "lblcr", "dh", "sh", "sed", "nq", "fo", "ovf", "mh", "twos", "maglev"}
 )
 
 func (d *decoder) service(v value) Service {
-	s := Service{At: v.at}
-	d.mapping(v, "a service", []field{
+	s := Service{At: v.at, Protocol: protocolOf(v)}
+	s.ServerFirst = s.Protocol == TCP
+	d.mapping(v, "a service", append(d.content(&s), []field{
 		{"name", func(v value) { s.Name = d.identifier(v, "name") }},
 		{"listen", func(v value) {
 			d.list(v, func(v value) { s.Listen = append(s.Listen, Listen{v.at, d.addrPort(v)}) })
 		}},
 		{"mode", func(v value) { d.word(v, "mode", []string{"splice"}, laterModes) }},
-		{"protocol", func(v value) { d.word(v, "protocol", []string{"http"}, laterProtocols) }},
-		{"routes", func(v value) {
-			d.list(v, func(v value) { s.Routes = append(s.Routes, d.route(v)) })
-		}},
-		{"default", func(v value) { s.Default = d.target(v) }},
 		{"isn", func(v value) {
 			if d.word(v, "isn", []string{"keyed", "address"}, nil) == "address" {
 				s.ISN = ByAddress
@@ -315,9 +312,8 @@ func (d *decoder) service(v value) Service {
 				{"syn_rcvd", nil}, {"server_syn", nil}, {"closing", nil}, {"quarantine", nil},
 			})
 		}},
-		{"requests", nil}, {"proxy", nil},
-		{"forwarded", nil}, {"persistence", nil},
-	})
+		{"persistence", nil},
+	}...))
 	return s
 }
 
@@ -364,29 +360,6 @@ func (d *decoder) duration(v value, to *time.Duration) {
 	*to = t
 }
 
-// target decodes where requests go: the name of a group.
-func (d *decoder) target(v value) string {
-	if _, ok := v.node.(ast.ScalarNode); !ok {
-		d.mapping(v, "a reply", []field{{"reply", nil}})
-		return ""
-	}
-	return d.identifier(v, "group")
-}
-
-func (d *decoder) route(v value) Route {
-	r := Route{At: v.at}
-	ok := d.mapping(v, "a route", []field{
-		{"host", func(v value) { r.Host = d.host(v) }},
-		{"path", func(v value) { r.Path, r.Exact = d.pathPattern(v) }},
-		{"to", func(v value) { r.Group = d.target(v) }},
-		{"header", nil}, {"method", nil}, {"query", nil}, {"sni", nil},
-	})
-	if ok && r.Group == "" && !d.complains(v.key) {
-		d.problem(v.at, v.key, "to is missing: name the group the requests go to")
-	}
-	return r
-}
-
 // complains says whether something at or below a key was wrong already.
 func (d *decoder) complains(key string) bool {
 	for i := range d.problems {
@@ -395,39 +368,6 @@ func (d *decoder) complains(key string) bool {
 		}
 	}
 	return false
-}
-
-func (d *decoder) host(v value) string {
-	if alias, ok := v.node.(*ast.AliasNode); ok {
-		name := "*" + alias.Value.GetToken().Value
-		d.problem(v.at, v.key, "host %s would have to be quoted (%q), since an asterisk alone begins an alias; but a host with a wildcard is not supported yet by this build: leave host out for every host", clip(name), clip(name))
-		return ""
-	}
-	s, ok := d.text(v, "a host")
-	if !ok {
-		return ""
-	}
-	if strings.HasPrefix(s, "*.") || s == "*" {
-		d.problem(v.at, v.key, "host %q with a wildcard is not supported yet by this build; leave host out for every host", clip(s))
-		return ""
-	}
-	host, err := rule.Host(s)
-	if err != nil {
-		d.problem(v.at, v.key, "%v", err)
-	}
-	return host
-}
-
-func (d *decoder) pathPattern(v value) (path string, exact bool) {
-	s, ok := d.text(v, "a path")
-	if !ok {
-		return "", false
-	}
-	path, exact, err := rule.Pattern(s)
-	if err != nil {
-		d.problem(v.at, v.key, "%v", err)
-	}
-	return path, exact
 }
 
 // group decodes a group. A server has the group's profile where it has none of its own.
@@ -449,6 +389,7 @@ func (d *decoder) group(v value) Group {
 				g.Servers = append(g.Servers, s)
 			})
 		}},
+		{"sorry", func(v value) { g.Sorry = d.target(v, rule.Path{Kind: rule.RegexpPath}) }},
 		{"check", nil}, {"return", nil},
 	})
 	for i := range g.Servers {

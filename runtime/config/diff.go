@@ -68,6 +68,7 @@ func facts(c *Config) map[fact]string {
 	m[fact{"setting", "seed"}] = strconv.FormatUint(c.Seed, 10)
 	m[fact{"setting", "socket"}] = c.Socket
 	m[fact{"setting", "defence"}] = c.Defence.describe()
+	m[fact{"setting", "log"}] = c.Log.describe()
 	m[fact{"setting", "emu"}] = strings.TrimSuffix(c.Emu.Client.String()+" "+c.Emu.Server.String(), " ")
 	for i, p := range c.Ports() {
 		m[fact{"port", portKey(i)}] = p.describe()
@@ -77,6 +78,9 @@ func facts(c *Config) map[fact]string {
 	}
 	for _, g := range c.Groups {
 		m[fact{"group", g.Name}] = "scheduler " + string(g.Scheduler)
+		if !g.Sorry.Nowhere() {
+			m[fact{"group", g.Name}] += ", sorry " + g.Sorry.describe()
+		}
 		for _, s := range g.Servers {
 			m[fact{"server", g.Name + " " + s.Addr.String()}] = fmt.Sprintf("weight %d%s", s.Weight, s.Profile.describe())
 		}
@@ -86,24 +90,71 @@ func facts(c *Config) map[fact]string {
 
 func (s *Service) facts(m map[fact]string) {
 	to := "no default"
-	if s.Default != "" {
-		to = "default " + s.Default
+	if !s.Default.Nowhere() {
+		to = "default " + s.Default.describe()
 	}
-	m[fact{"service", s.Name}] = fmt.Sprintf("%s, isn %s, defence %s%s, idle %v, wait_head %v, reset %v", to, s.ISN, s.Defence, s.promise(), s.Idle, s.WaitHead, !s.IdleSilent)
+	m[fact{"service", s.Name}] = fmt.Sprintf("%s, isn %s, defence %s%s, idle %v, wait_head %v, reset %v%s", to, s.ISN, s.Defence, s.promise(), s.Idle, s.WaitHead, !s.IdleSilent, s.spoken())
 	for _, l := range s.Listen {
 		m[fact{"listener", l.Addr.String()}] = s.Name
 		m[fact{"vip", l.Addr.Addr().String()}] = ""
 	}
 	for i, r := range s.Routes {
-		name := s.Name + " " + r.Host + r.Path
-		if !r.Exact {
-			name += "/*"
-		}
+		name := s.Name + " " + cmp.Or(r.Match.String(), "/*")
 		if _, twice := m[fact{"rule", name}]; twice {
 			name += " (" + strconv.Itoa(i) + ")"
 		}
-		m[fact{"rule", name}] = r.Group
+		m[fact{"rule", name}] = r.To.describe()
 	}
+}
+
+// spoken names what a service makes of its clients' words, where that is not as ever.
+func (s *Service) spoken() string {
+	text := ""
+	for _, x := range []struct {
+		differs bool
+		what    string
+	}{
+		{s.Protocol != HTTP, "protocol " + s.Protocol.String()},
+		{s.H2C != "", "h2c " + s.H2C},
+		{s.ServerFirst, "server_first"},
+		{s.Fallback != 0, "fallback " + s.Fallback.String()},
+		{s.Requests != First, "requests " + s.Requests.String()},
+		{s.Proxy, "proxy v2"},
+		{s.Forwarded != NoForwarded, "forwarded " + s.Forwarded.String() + " " + s.Existing.String()},
+		{s.MaxTarget != 0, "target " + strconv.Itoa(s.MaxTarget)},
+		{s.MaxHead != 0, "head " + strconv.Itoa(s.MaxHead)},
+	} {
+		if x.differs {
+			text += ", " + x.what
+		}
+	}
+	return text
+}
+
+// describe spells a target out, so that two that differ look so.
+func (t Target) describe() string {
+	r := t.Reply
+	if r == nil {
+		return t.Group
+	}
+	text := t.String()
+	if r.ContentType != "" {
+		text += " " + r.ContentType
+	}
+	if r.Body != "" {
+		text += " " + strconv.Quote(r.Body)
+	}
+	if to := r.Redirect; to != nil {
+		text += fmt.Sprintf(" redirect scheme %q, host %q, port %d, path %q, prefix %v", to.Scheme, to.Host, to.Port, to.Path, to.ReplacePrefix)
+	}
+	return text
+}
+
+func (l Log) describe() string {
+	if l.File == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s, size %d, keep %d", l.File, l.Bytes, l.Keep)
 }
 
 func (p Pressure) describe() string {

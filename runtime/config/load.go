@@ -35,12 +35,15 @@ func ReadFile(name string) (*Config, error) {
 
 // Load reads and checks a configuration. name stands in messages. The error is of type Problems.
 func Load(name string, text []byte) (*Config, error) {
-	d := &decoder{file: name}
-	tree := d.parse(bytes.TrimPrefix(text, []byte("\ufeff"))) // a byte order mark says nothing
+	d := &decoder{file: name, runs: map[Position][]row{}}
+	return d.load(d.parse(bytes.TrimPrefix(text, []byte("\ufeff"))), text) // a byte order mark says nothing
+}
+
+func (d *decoder) load(tree ast.Node, text []byte) (*Config, error) {
 	if tree == nil {
 		return nil, d.problems
 	}
-	c := &Config{File: name, Text: string(text)}
+	c := &Config{File: d.file, Text: string(text)}
 	d.config(c, value{node: tree, at: position(tree)})
 	if len(d.problems) == 0 {
 		d.check(c)
@@ -57,6 +60,24 @@ func Load(name string, text []byte) (*Config, error) {
 // parse makes the tree of a text, nil with a problem where it makes none.
 func (d *decoder) parse(text []byte) ast.Node {
 	if at, why := screen(text); why != "" {
+		d.problem(at, "", "%s", why)
+		return nil
+	}
+	rest, runs := fold(text)
+	tree := d.tree(rest)
+	if len(runs) == 0 || tree != nil && unfolded(tree, runs) {
+		for _, r := range runs {
+			d.runs[r.at] = r.rows
+		}
+		return tree
+	}
+	d.problems = nil // of a text in which something else looked like a list
+	return d.tree(text)
+}
+
+// tree makes the tree of a text as it stands.
+func (d *decoder) tree(text []byte) ast.Node {
+	if at, why := count(text); why != "" {
 		d.problem(at, "", "%s", why)
 		return nil
 	}

@@ -15,6 +15,7 @@ type decoder struct {
 	file     string
 	problems Problems
 	warnings Problems
+	runs     map[Position][]row // lines of lists that the parser did not see, by the item that they come behind
 }
 
 // A value is a node of the tree with the path that leads to it.
@@ -98,13 +99,8 @@ func clip(s string) string {
 
 // mapping decodes a mapping by its fields; false where v is none.
 func (d *decoder) mapping(v value, what string, fields []field) bool {
-	var pairs []*ast.MappingValueNode
-	switch n := v.node.(type) {
-	case *ast.MappingNode:
-		pairs = n.Values
-	case *ast.MappingValueNode:
-		pairs = []*ast.MappingValueNode{n}
-	default:
+	pairs, ok := pairsOf(v.node)
+	if !ok {
 		d.problem(v.at, v.key, "wants a mapping (%s), got %s", what, describe(v.node))
 		return false
 	}
@@ -113,6 +109,41 @@ func (d *decoder) mapping(v value, what string, fields []field) bool {
 		d.pair(v, p, what, fields, seen)
 	}
 	return true
+}
+
+// pairsOf returns what a mapping holds; false where n is none.
+func pairsOf(n ast.Node) ([]*ast.MappingValueNode, bool) {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		return n.Values, true
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{n}, true
+	}
+	return nil, false
+}
+
+// entries decodes a mapping whose keys are names of the user's own. Whether one is given twice is the caller's question.
+func (d *decoder) entries(v value, what string, each func(name string, at Position, v value)) {
+	pairs, ok := pairsOf(v.node)
+	if !ok || len(pairs) == 0 {
+		d.problem(v.at, v.key, "wants a mapping (%s), got %s", what, describe(v.node))
+		return
+	}
+	for _, p := range pairs {
+		at := position(p.Key)
+		name, ok := p.Key.(*ast.StringNode)
+		if !ok {
+			d.problem(at, v.key, "wants a word as key, in quotes if need be, got %s", describe(p.Key))
+			continue
+		}
+		key := join(v.key, clip(name.Value))
+		switch p.Value.(type) {
+		case nil, *ast.NullNode:
+			d.problem(at, key, "has no value")
+			continue
+		}
+		each(name.Value, at, value{p.Value, key, position(p.Value)})
+	}
 }
 
 func (d *decoder) pair(v value, p *ast.MappingValueNode, what string, fields []field, seen map[string]Position) {
@@ -164,7 +195,9 @@ func (d *decoder) list(v value, each func(v value)) {
 		d.problem(v.at, v.key, "wants a list, got %s", describe(v.node))
 		return
 	}
-	for i, item := range n.Values {
+	i := -1
+	for _, item := range n.Values {
+		i++
 		key := v.key + "[" + strconv.Itoa(i) + "]"
 		if item == nil {
 			d.problem(v.at, key, "has no value")
@@ -177,7 +210,16 @@ func (d *decoder) list(v value, each func(v value)) {
 		if joined := plain(item); joined != nil {
 			item = joined
 		}
-		each(value{item, key, position(item)})
+		at := position(item)
+		each(value{item, key, at})
+		if n.IsFlowStyle {
+			continue
+		}
+		for _, r := range d.runs[at] {
+			i++
+			item := rowNode(r.text, r.line)
+			each(value{item, v.key + "[" + strconv.Itoa(i) + "]", position(item)})
+		}
 	}
 }
 

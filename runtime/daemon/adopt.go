@@ -295,7 +295,7 @@ func (p *predecessor) services(c *config.Config) map[uint32]string {
 func (p *predecessor) groups(c *config.Config, services map[uint32]string) map[uint32]string {
 	of := map[string]string{}
 	for _, s := range c.Services {
-		of[s.Name] = s.Default
+		of[s.Name] = s.Default.Group
 	}
 	var guesses []guess
 	t := p.w.shadow[memory{regs.MemService, p.w.bank}]

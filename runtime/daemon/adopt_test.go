@@ -257,37 +257,75 @@ func (f *fake) meaning() []string {
 			fallback = f.group(e.DefaultGroup)
 		}
 		lines = append(lines, fmt.Sprintf("%s: %d default %s", at, e.PromiseMssIpv4, fallback))
-		f.walk(e.UrlRoot, "", func(host string, n *regs.UrlNodeEntry) {
-			if n.ControlPath == 0 {
-				return
-			}
-			f.walk(n.PathRoot, "", func(path string, n *regs.UrlNodeEntry) {
-				for kind, r := range map[string]struct{ valid, rule uint32 }{"exact": {n.ControlExact, n.ExactRule}, "prefix": {n.ControlPrefix, n.PrefixRule}} {
-					if r.valid != 0 {
-						var e regs.RuleEntry
-						e.Decode(f.table(regs.MemRule, f.bank)[r.rule*regs.RuleWords:])
-						if e.ControlValid == 0 || e.ServiceService != i {
-							fallback = "of service " + fmt.Sprint(e.ServiceService)
-						}
-						lines = append(lines, fmt.Sprintf("%s: %s%s %s %s", at, host, path, kind, f.group(e.ControlGroup)))
-					}
+		rules := func(host string, root uint32) {
+			f.walk(root, "", func(path string, rule uint32) {
+				var e regs.RuleEntry
+				e.Decode(f.table(regs.MemRule, f.bank)[rule*regs.RuleWords:])
+				if e.ControlValid == 0 || e.ServiceService != i {
+					fallback = "of service " + fmt.Sprint(e.ServiceService)
 				}
+				lines = append(lines, fmt.Sprintf("%s: %s%s %s", at, host, path, f.group(e.ControlGroup)))
 			})
-		})
+		}
+		root := f.node(e.UrlRoot)
+		for host, at := range f.ways(root) {
+			rules(host, at)
+		}
+		if root.NextValid != 0 {
+			rules("", root.NextNode)
+		}
 	}
 	slices.Sort(lines)
 	return lines
 }
 
-func (f *fake) walk(node uint32, prefix string, each func(string, *regs.UrlNodeEntry)) {
-	var n regs.UrlNodeEntry
-	n.Decode(f.table(regs.MemUrl, f.bank)[node*regs.UrlNodeWords:])
-	for i := range n.ControlLabelBytes {
-		prefix += string(rune(byte(n.Label[i/4] >> (i % 4 * 8))))
+func (f *fake) node(at uint32) (n regs.UrlNodeEntry) {
+	n.Decode(f.table(regs.MemUrl, f.bank)[at*regs.UrlNodeWords:])
+	return n
+}
+
+// ways are the ways out of a state by their labels.
+func (f *fake) ways(n regs.UrlNodeEntry) map[string]uint32 {
+	ways := map[string]uint32{}
+	if n.ControlChildren == 0 {
+		return ways
 	}
-	each(prefix, &n)
-	for i := range n.ControlChildren {
-		f.walk(n.FirstChild+i, prefix, each)
+	for i := range uint32(1) << n.ChildrenLog2 {
+		at := n.ChildrenFirst + i<<n.ChildrenWide
+		c := f.node(at)
+		if c.ControlUsed == 0 {
+			continue
+		}
+		label := ""
+		text := f.table(regs.MemUrl, f.bank)[at*regs.UrlNodeWords+regs.UrlNodeLabel:]
+		for k := range c.ControlLabelBytes {
+			label += string(rune(byte(text[k/4] >> (k % 4 * 8))))
+		}
+		if c.ControlAlias != 0 {
+			at = c.OtherwiseNode
+		}
+		ways[label] = at
+	}
+	return ways
+}
+
+// walk tells of the rule that every state takes, and of the one it takes whatever follows.
+func (f *fake) walk(at uint32, path string, each func(path string, rule uint32)) {
+	n := f.node(at)
+	if n.ControlFinal != 0 {
+		path += "/*"
+	}
+	if n.TakeCount != 0 {
+		each(path, n.TakeIndex)
+	}
+	if n.ControlFinal != 0 {
+		return
+	}
+	for label, to := range f.ways(n) {
+		f.walk(to, path+"/"+label, each)
+	}
+	if n.ControlOtherwise == regs.UrlNodeControlOtherwiseState {
+		f.walk(n.OtherwiseNode, path+"/", each)
 	}
 }
 
@@ -369,9 +407,9 @@ func parseOnce(t testing.TB, text string) *config.Config {
 	if c := parsed[text]; c != nil {
 		return c
 	}
-	ports := head
+	ports := wiring
 	if strings.Contains(text, gateway) {
-		ports = strings.Replace(head, "198.18.0.254", "198.18.0.253", 1)
+		ports = strings.Replace(wiring, "198.18.0.254", "198.18.0.253", 1)
 	}
 	c, err := config.Load("t.yaml", []byte(ports+text))
 	if err != nil {

@@ -51,6 +51,47 @@ type Applied struct {
 	Generation uint32          `json:"generation"`
 	Changes    []config.Change `json:"changes"`
 	Warnings   []string        `json:"warnings"`
+	Capacity   Capacity        `json:"capacity"`
+}
+
+// Capacity is what the routes of a configuration take of the card.
+type Capacity struct {
+	Rules    uint32 `json:"rules"` // with those that are out of use but keep their places
+	RuleRoom uint32 `json:"rule_room"`
+	Nodes    uint32 `json:"url_nodes"` // of a bank
+	NodeRoom uint32 `json:"url_node_room"`
+	Bytes    uint64 `json:"table_bytes"` // of a bank
+	Slow     int    `json:"slow_rules"`  // that the host tests
+}
+
+// capacity tells what an Image takes of the room there is.
+func (im *Image) capacity(in *Inputs) Capacity {
+	c := Capacity{
+		Rules: uint32(len(im.rules) / regs.RuleWords), RuleRoom: in.Room.Rules,
+		Nodes: uint32(len(im.url) / regs.UrlNodeWords), NodeRoom: in.Room.URLNodes, Bytes: 4 * uint64(len(im.rules)+len(im.url)),
+	}
+	for i := range im.list {
+		if im.list[i].Slow {
+			c.Slow++
+		}
+	}
+	return c
+}
+
+// Capacity tells what a configuration would take of the card, and changes nothing. What the card has no room for is an
+// error, as with Apply.
+func (d *Daemon) Capacity(c *config.Config) (Capacity, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.changeable(c); err != nil {
+		return Capacity{}, err
+	}
+	in := d.inputs(c)
+	im, err := images(in, d.inForce(c), &held{})
+	if err != nil {
+		return Capacity{}, err
+	}
+	return im.capacity(in), nil
 }
 
 func (d *Daemon) apply(ctx context.Context, c *config.Config) (*Applied, error) {
@@ -74,6 +115,11 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) (*Applied, error) 
 	if err := d.defend(c); err != nil {
 		return nil, err
 	}
+	if err := d.tell(c); err != nil {
+		return nil, err
+	}
+	room := im.capacity(in)
+	d.log.Info("tables computed", "rules", room.Rules, "of", room.RuleRoom, "url_nodes", room.Nodes, "room", room.NodeRoom, "slow_rules", room.Slow)
 	if err := d.commit(ctx, im); err != nil {
 		if d.left != nil { // the next attempt knows what this one may have begun
 			d.left.state.Version = stateVersion
@@ -82,11 +128,12 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) (*Applied, error) 
 		return nil, err
 	}
 	d.forget(ctx, old, im)
-	a := &Applied{Generation: d.generation(), Changes: config.Diff(d.cfg, c), Warnings: []string{}}
+	a := &Applied{Generation: d.generation(), Changes: config.Diff(d.cfg, c), Warnings: []string{}, Capacity: room}
 	for _, w := range c.Warnings {
 		a.Warnings = append(a.Warnings, w.String())
 	}
 	d.cfg, d.im, d.left = c, im, nil
+	d.keepLog(ctx)
 	d.h.Configure(d.station(c, im), d.now)
 	d.status.Applied = d.wall()
 	if first {
@@ -264,10 +311,13 @@ func (d *Daemon) inputs(c *config.Config) *Inputs {
 // station is what the exception handler is told about the card.
 func (d *Daemon) station(c *config.Config, im *Image) exception.Station {
 	ports, _ := d.ports()
-	st := exception.Station{Ports: ports[:len(c.Ports())], Config: c, Opening: d.opening, HTTP: map[uint32]bool{}}
-	for i := range uint32(len(im.services)) / regs.ServiceWords {
-		w := im.services.entry(i, regs.ServiceWords)[regs.ServiceControl]
-		st.HTTP[i] = regs.ServiceControlValid(w) != 0 && regs.ServiceControlProtocol(w) == regs.ServiceControlProtocolHttp
+	st := exception.Station{
+		Ports: ports[:len(c.Ports())], Config: c, Opening: d.opening,
+		Services: serviceStations(c, im), Groups: map[uint32]*config.Group{},
+	}
+	for i := range c.Groups {
+		index, _ := im.ix.groups.Of(c.Groups[i].Name)
+		st.Groups[index] = &c.Groups[i]
 	}
 	for _, n := range sorted(im.ix.vipAt) {
 		st.VIPs = append(st.VIPs, im.ix.vipAt[n])
@@ -283,6 +333,25 @@ func (d *Daemon) station(c *config.Config, im *Image) exception.Station {
 		}
 	}
 	return st
+}
+
+// serviceStations are the services with what the card knows their rules by.
+func serviceStations(c *config.Config, im *Image) map[uint32]*exception.Service {
+	services := map[uint32]*exception.Service{}
+	for i := range c.Services {
+		s := &c.Services[i]
+		index, _ := im.ix.services.Of(s.Name)
+		services[index] = &exception.Service{Service: s, Rules: make([]uint32, len(s.Routes)), Answers: map[uint32]int{}}
+	}
+	for i := range im.list {
+		r := &im.list[i]
+		s := services[r.Service]
+		s.Rules[r.Place] = r.Index + 1
+		if r.Answer {
+			s.Answers[r.Index] = r.Place
+		}
+	}
+	return services
 }
 
 // refresh brings the tables to what they should be now: a neighbour changed, or an earlier attempt failed.
@@ -316,9 +385,13 @@ func (d *Daemon) Reset(ctx context.Context) error {
 	if d.cfg == nil {
 		return nil
 	}
+	d.logging.Abandon()
 	d.im = &Image{} // nothing has an index in an empty card
 	d.opening, d.openBy = true, 0
 	if err := d.defend(d.cfg); err != nil {
+		return err
+	}
+	if err := d.tell(d.cfg); err != nil {
 		return err
 	}
 	d.refresh()

@@ -67,6 +67,7 @@ type Daemon struct {
 	stale   bool                      // the tables do not show what they should; tried again with the next release
 	status  Status
 	events  recent
+	logging logging
 
 	exceptions [batch]driver.Exception
 	descriptor [batch]regs.EventEntry
@@ -102,7 +103,8 @@ func New(cfg Config) (*Daemon, error) {
 	if _, err := io.ReadFull(cfg.Random, key[:]); err != nil {
 		return nil, fmt.Errorf("start daemon: make key: %w", err)
 	}
-	d.h = exception.New(exception.Config{Emit: d.emit, Reset: d.reset, Connect: d.connect, Reply: d.reply, Others: d.others, Find: d.find, Connection: d.connection, Reinject: d.reinject, Key: key})
+	d.h = exception.New(exception.Config{Emit: d.emit, Reset: d.reset, Connect: d.connect, Take: d.take, Feed: d.feed, Reply: d.reply, Tell: d.refused, Others: d.others, Find: d.find, Connection: d.connection, Reinject: d.reinject, Key: key})
+	d.logging = newLogging(d)
 	d.status.Started = d.wall()
 	if d.status.Attached = attached(d.card); d.status.Attached != Reset {
 		if err := d.adopt(context.Background()); err != nil {
@@ -181,10 +183,14 @@ func (d *Daemon) drainExceptions() {
 func (d *Daemon) drainEvents() {
 	for range batches {
 		n := d.card.Events(d.descriptor[:])
+		d.logEvents(d.descriptor[:n])
 		for i := range d.descriptor[:n] {
 			d.events.add(&d.descriptor[i])
-			if d.descriptor[i].ControlType == regs.EventControlTypeProfile {
-				d.learn(&d.descriptor[i])
+			switch e := &d.descriptor[i]; e.ControlType {
+			case regs.EventControlTypeProfile:
+				d.learn(e)
+			case regs.EventControlTypeClosed:
+				d.h.Closed(regs.SetEventHandleGeneration(e.HandleN, e.HandleGeneration))
 			}
 		}
 		if n > 0 {
@@ -212,6 +218,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var waits sync.WaitGroup
 	defer waits.Wait()
 	defer cancel(nil)
+	lines, last := context.WithCancel(context.WithoutCancel(ctx)) // until the last Step
+	defer last()
+	waits.Go(func() { d.logging.writer.Run(lines) })
 	for _, v := range []int{driver.VectorException, driver.VectorEvent} {
 		waits.Go(func() {
 			for {

@@ -9,6 +9,7 @@ import (
 	"splicenic/driver"
 	"splicenic/regs"
 	"splicenic/runtime/config"
+	"splicenic/runtime/exception"
 	"splicenic/runtime/neighbour"
 	"splicenic/runtime/rule"
 	"splicenic/runtime/schedule"
@@ -326,8 +327,8 @@ func (im *Image) serviceTables(in *Inputs, old *indexes, keep *held) error {
 		at, _ := im.ix.services.Of(s.Name)
 		routes[i] = rule.Service{Index: at, Name: s.Name, Routes: make([]rule.Route, len(s.Routes))}
 		for n, r := range s.Routes {
-			group, _ := im.ix.groups.Of(r.Group)
-			routes[i].Routes[n] = rule.Route{Host: r.Host, Path: r.Path, Exact: r.Exact, Group: group}
+			group, _ := im.ix.groups.Of(r.To.Group)
+			routes[i].Routes[n] = rule.Route{Match: r.Match, Group: group, Answer: r.To.Reply != nil}
 		}
 	}
 	from := old.rules
@@ -346,11 +347,19 @@ func (im *Image) serviceTables(in *Inputs, old *indexes, keep *held) error {
 	return im.listenerTable(in)
 }
 
+// protocols are how the card reads what clients of a service send.
+var protocols = [...]uint32{
+	config.HTTP: regs.ServiceControlProtocolHttp, config.TLS: regs.ServiceControlProtocolTls, config.TCP: regs.ServiceControlProtocolTcp,
+}
+
 func (im *Image) service(in *Inputs, s *config.Service) regs.ServiceEntry {
 	e := regs.ServiceEntry{
-		ControlValid: 1, ControlMode: regs.ServiceControlModeSplice, ControlProtocol: regs.ServiceControlProtocolHttp,
-		Idle: uint32(s.Idle.Milliseconds()), WaitHead: uint32(s.WaitHead.Milliseconds()),
-		ControlIdleSilent: bit(s.IdleSilent),
+		ControlValid: 1, ControlMode: regs.ServiceControlModeSplice, ControlProtocol: protocols[s.Protocol],
+		Idle: uint32(s.Idle.Milliseconds()), WaitHead: uint32(s.WaitHead.Milliseconds()), Fallback: uint32(s.Fallback.Milliseconds()),
+		ControlIdleSilent: bit(s.IdleSilent), ControlServerFirst: bit(s.ServerFirst), ControlRewrite: bit(exception.Alters(s)),
+	}
+	if g, ok := im.ix.groups.Of(s.H2C); ok && s.H2C != "" {
+		e.ControlHasH2c, e.H2cGroup = 1, g
 	}
 	switch s.Defence {
 	case config.DefenceAuto:
@@ -361,7 +370,7 @@ func (im *Image) service(in *Inputs, s *config.Service) regs.ServiceEntry {
 	if s.ISN == config.ByAddress {
 		e.ControlIsn = regs.ServiceControlIsnAddress
 	}
-	if g, ok := im.ix.groups.Of(s.Default); ok && s.Default != "" {
+	if g, ok := im.ix.groups.Of(s.Default.Group); ok && s.Default.Group != "" {
 		e.ControlHasDefault, e.DefaultGroup = 1, g
 	}
 	p := promised(in, s)

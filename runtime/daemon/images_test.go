@@ -18,7 +18,7 @@ import (
 	"splicenic/runtime/neighbour"
 )
 
-const head = `
+const wiring = `
 emu: {client: mem, server: mem}
 ports:
   client: {addresses: [198.18.0.1/24, 2001:db8:1::1/64], gateway: 198.18.0.254}
@@ -29,7 +29,7 @@ var plenty = Room{Listeners: 64, Services: 16, Groups: 16, Servers: 64, NextHops
 
 func parse(t testing.TB, text string) *config.Config {
 	t.Helper()
-	c, err := config.Load("t.yaml", []byte(head+text))
+	c, err := config.Load("t.yaml", []byte(wiring+text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,6 +225,53 @@ func TestImage(t *testing.T) {
 	slot := func(i uint32) uint32 { return regs.SetSlotSlotValid(i, 1) }
 	if diff := cmp.Diff([][]uint32{{slot(0), slot(0), slot(1)}, {slot(0)}}, [][]uint32{im.slots[0], im.slots[1]}); diff != "" {
 		t.Errorf("slots (-want +got):\n%s", diff)
+	}
+}
+
+// TestServiceFields: what the card is told of a service beside its routes.
+func TestServiceFields(t *testing.T) {
+	const (
+		splice = regs.ServiceControlModeSplice
+		http   = regs.ServiceControlProtocolHttp
+		tls    = regs.ServiceControlProtocolTls
+		tcp    = regs.ServiceControlProtocolTcp
+	)
+	for _, tt := range []struct {
+		service string
+		want    regs.ServiceEntry
+	}{
+		{"default: g", regs.ServiceEntry{ControlProtocol: http, ControlHasDefault: 1}},
+		{"default: {reply: {status: 404}}", regs.ServiceEntry{ControlProtocol: http}},
+		{"protocol: tls, default: g", regs.ServiceEntry{ControlProtocol: tls, ControlHasDefault: 1}},
+		{"protocol: tcp, default: g, server_first: true", regs.ServiceEntry{ControlProtocol: tcp, ControlHasDefault: 1, ControlServerFirst: 1}},
+		{"default: g, fallback: 1500ms", regs.ServiceEntry{ControlProtocol: http, ControlHasDefault: 1, Fallback: 1500}},
+		{"routes: [{protocol: h2c, to: h}], default: g", regs.ServiceEntry{ControlProtocol: http, ControlHasDefault: 1, ControlHasH2c: 1, H2cGroup: 1}},
+		{"default: g, requests: close", regs.ServiceEntry{ControlProtocol: http, ControlHasDefault: 1, ControlRewrite: 1}},
+		{"default: g, forwarded: forwarded", regs.ServiceEntry{ControlProtocol: http, ControlHasDefault: 1, ControlRewrite: 1}},
+		{"protocol: tls, default: g, proxy: v2", regs.ServiceEntry{ControlProtocol: tls, ControlHasDefault: 1, ControlRewrite: 1}},
+		{"protocol: tcp, default: g, proxy: v2, server_first: false", regs.ServiceEntry{ControlProtocol: tcp, ControlHasDefault: 1, ControlRewrite: 1}},
+		{"default: g, limits: {target: 100}", regs.ServiceEntry{ControlProtocol: http, ControlHasDefault: 1, ControlRewrite: 1}},
+		{"protocol: tls, default: g, limits: {head: 1000}", regs.ServiceEntry{ControlProtocol: tls, ControlHasDefault: 1, ControlRewrite: 1}},
+		{"default: g, limits: {head: 65536}", regs.ServiceEntry{ControlProtocol: http, ControlHasDefault: 1}},
+	} {
+		im, err := images(inputs(t, `
+services: [{name: s, listen: ["198.18.0.80:80"], `+tt.service+`}]
+groups:
+  - {name: g, servers: [{address: "198.18.1.11:80"}]}
+  - {name: h, servers: [{address: "198.18.1.12:80"}]}
+`), &indexes{}, &held{})
+		if err != nil {
+			t.Errorf("%s: %v", tt.service, err)
+			continue
+		}
+		var got regs.ServiceEntry
+		got.Decode(im.services)
+		want := tt.want
+		want.ControlValid, want.ControlMode, want.ControlDefence = 1, splice, got.ControlDefence
+		want.PromiseMssIpv4, want.PromiseMssIpv6, want.UrlRoot = got.PromiseMssIpv4, got.PromiseMssIpv6, got.UrlRoot
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.service, diff)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"splicenic/runtime/config"
 	"splicenic/runtime/exception"
 	"splicenic/runtime/neighbour"
+	"splicenic/runtime/rule"
 	"splicenic/runtime/view"
 )
 
@@ -14,10 +15,11 @@ func (d *Daemon) View(f func(*view.View) error) error {
 }
 
 func (d *Daemon) names() view.Names {
-	n := view.Names{Services: map[uint32]string{}, Groups: map[uint32]string{}, Schedulers: map[uint32]string{}, Rules: map[uint32]view.RuleText{}}
+	n := view.Names{Services: map[uint32]string{}, Groups: map[uint32]string{}, Schedulers: map[uint32]string{}, Rules: map[uint32]view.RuleText{}, Defaults: map[uint32]string{}}
 	if d.cfg == nil {
 		return n
 	}
+	n.Why = d.why
 	for _, s := range d.im.ix.services.Used() {
 		n.Services[s.Index] = s.Name
 	}
@@ -29,16 +31,54 @@ func (d *Daemon) names() view.Names {
 		n.Schedulers[g.Index] = string(d.cfg.Group(g.Name).Scheduler)
 	}
 	for _, r := range d.im.list {
-		t := view.RuleText{Host: r.Host, Path: r.Path, Match: "exact"}
-		if !r.Exact {
-			t.Match, t.Path = "prefix", r.Path+"/*"
-		}
-		n.Rules[r.Index] = t
+		n.Rules[r.Index] = ruleText(&r)
 	}
+	d.answers(&n)
 	for _, p := range d.cfg.Ports() {
 		n.Ports = append(n.Ports, portText(p))
 	}
 	return n
+}
+
+// ruleText says what a rule asks.
+func ruleText(r *rule.Rule) view.RuleText {
+	t := view.RuleText{Host: r.Host, Path: r.Path.Text, Match: "exact", When: r.Parts(), Slow: r.Match.Slow()}
+	switch r.Path.Kind {
+	case rule.PrefixPath, rule.AnyPath:
+		t.Match, t.Path = "prefix", r.Path.Text+"/*"
+	case rule.PatternPath:
+		t.Match = "pattern"
+	case rule.RegexpPath:
+		t.Match = "regex"
+	}
+	if t.Slow == "" && r.Slow {
+		t.Slow = "it has more conditions, or more rules before it, than the card looks at"
+	}
+	return t
+}
+
+// answers adds what rules and services answer themselves, by what the rules ask: a configuration has no two that ask the
+// same and do not do the same.
+func (d *Daemon) answers(n *view.Names) {
+	texts := map[string]string{}
+	for i := range d.cfg.Services {
+		s := &d.cfg.Services[i]
+		for k := range s.Routes {
+			if r := &s.Routes[k]; r.To.Reply != nil {
+				texts[s.Name+"\x00"+r.Match.String()] = r.To.String()
+			}
+		}
+		if at, ok := d.im.ix.services.Of(s.Name); ok && s.Default.Reply != nil {
+			n.Defaults[at] = s.Default.String()
+		}
+	}
+	for i := range d.im.list {
+		if r := &d.im.list[i]; r.Answer {
+			t := n.Rules[r.Index]
+			t.Answer = texts[n.Services[r.Service]+"\x00"+r.Match.String()]
+			n.Rules[r.Index] = t
+		}
+	}
 }
 
 func portText(p *config.Port) view.PortText {
@@ -75,6 +115,9 @@ func (d *Daemon) Counters() view.Stats {
 	for i, n := range d.status.exceptions {
 		s.Set("exceptions."+view.ExceptionReason(uint32(i)), n)
 	}
+	for i, n := range d.h.Dropped() {
+		s.Set("beyond_share."+view.ExceptionReason(uint32(i)), n)
+	}
 	for i, n := range d.events.types {
 		s.Set("events."+view.EventType(uint32(i)), n)
 	}
@@ -102,6 +145,7 @@ func (d *Daemon) Counters() view.Stats {
 	s.Set("lost.events", st.LostEvents)
 	s.Set("lost.interrupts", st.LostInterrupts)
 	s.Set("bad_descriptors", st.BadDescriptors)
+	s.Set("log", d.logging.counters())
 	s.Set("table_errors", d.status.TableErrors)
 	return s
 }

@@ -36,6 +36,15 @@ type rig struct {
 	state string // state file; empty: none
 	log   bytes.Buffer
 	clock func() time.Duration // of the runtime
+	busy  func()               // happens while the runtime waits for the card; nil: nothing
+}
+
+// pump moves the card while the runtime waits for it.
+func (r *rig) pump() {
+	if r.busy != nil {
+		r.busy()
+	}
+	r.emu.Step(r.now)
 }
 
 // A network is what is behind a port: hosts, and everything that was seen there.
@@ -104,7 +113,7 @@ func (r *rig) attach() {
 	r.dev = &mortal{Device: vfiousertest.Join(r.T, r.emu), left: -1}
 	var err error
 	r.card, err = driver.Open(context.Background(), r.dev, driver.Config{
-		Adopt: true, Pump: func() { r.emu.Step(r.now) }, Random: source{rand.NewChaCha8([32]byte{1})}, Timers: driver.Timers{Quarantine: 100 * time.Millisecond},
+		Adopt: true, Pump: func() { r.pump() }, Random: source{rand.NewChaCha8([32]byte{1})}, Timers: driver.Timers{Quarantine: 100 * time.Millisecond},
 	})
 	if err != nil {
 		r.Fatal(err)

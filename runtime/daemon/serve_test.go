@@ -144,21 +144,6 @@ func TestNoServerAnswers(t *testing.T) {
 	}
 }
 
-// TestHeadTooLarge: who sends more than a head buffer before the end of the head is told so, though it has more to send.
-func TestHeadTooLarge(t *testing.T) {
-	r := newRig(t, small)
-	r.httpServers("198.18.1.11:8080")
-	c := r.client("198.18.0.10")
-	r.apply(twoServers)
-	r.run(5 * time.Millisecond)
-	if got := c.answer("198.18.0.80:80", "x", "/"+strings.Repeat("x", 9000), time.Second); !strings.HasPrefix(got, "HTTP/1.1 431 ") {
-		t.Errorf("the client gets %q", got)
-	}
-	if got, want := r.card.Load(regs.HeadFree), r.card.Geometry().Heads; got != want {
-		t.Errorf("free heads: got %d, want %d", got, want)
-	}
-}
-
 // TestOldConnectionOfServer: a server that still has a connection of the same client and port, of which nobody else knows,
 // answers our SYN with an ACK. It is reset, and takes the SYN that follows at once.
 func TestOldConnectionOfServer(t *testing.T) {

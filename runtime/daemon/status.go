@@ -53,7 +53,7 @@ type Reload struct {
 }
 
 // maxReason is the largest reason of an exception.
-const maxReason = regs.ExceptionReasonReasonTooBig
+const maxReason = regs.ExceptionReasonReasonBadHello
 
 // Status returns how the daemon fares.
 func (d *Daemon) Status() Status {
@@ -71,7 +71,7 @@ const maxEvents = 1024
 type recent struct {
 	ring   [maxEvents]regs.EventEntry
 	count  uint64
-	types  [regs.EventControlTypeProfile + 1]uint64
+	types  [regs.EventControlTypeFirstByte + 1]uint64
 	closed [maxClosed + 1]uint64
 }
 

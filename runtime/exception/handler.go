@@ -1,6 +1,7 @@
 package exception
 
 import (
+	"crypto/sha256"
 	"net/netip"
 	"slices"
 	"time"
@@ -15,24 +16,31 @@ import (
 	"splicenic/runtime/neighbour"
 )
 
-// Config joins a Handler to its card. All functions are needed.
+// Config joins a Handler to its card. All functions are needed but Tell.
 type Config struct {
 	// Emit sends a frame out of a port. The frame is valid during the call.
 	Emit func(port int, frame []byte) error
 	// Reset ends a connection with RST to both ends.
 	Reset func(handle uint32) error
-	// Connect offers the request of a waiting connection to a server, which sees a source port; zero: the client's.
-	Connect func(handle, server uint32, port uint16) Outcome
+	// Connect offers the request of a waiting connection to a server.
+	Connect func(handle uint32, x *Connect) Outcome
+	// Take copies what the card holds of the bytes of a waiting connection's client, a head buffer's at most; boundary is
+	// the client's next sequence number. Unless the card keeps them the client may go on: it takes as many again.
+	Take func(handle uint32, keep bool, to []byte) (n int, boundary uint32, outcome Outcome)
+	// Feed gives the card more of the bytes that a connection's server is owed.
+	Feed func(handle uint32, chunk []byte) Outcome
 	// Reply answers a client in a server's place and closes the connection.
 	Reply func(handle uint32, answer []byte) Outcome
-	// Others lists the servers that the request of a connection may go to, in the order to try them.
-	Others func(handle uint32) []uint32
+	// Others lists the servers of a group that the request of a connection may go to, in the order to try them.
+	Others func(handle, group uint32) []uint32
 	// Find looks up the connection that a side of the card knows by its flow.
 	Find func(side int, f Flow) (Connection, bool)
 	// Connection reads a connection by its handle.
 	Connection func(handle uint32) (Connection, bool)
 	// Reinject gives a frame to a port's parser, as if it had come in there. The frame is valid during the call.
 	Reinject func(port int, frame []byte) error
+	// Tell is told, at a bounded rate, whom a service refused and why. nil: nobody is.
+	Tell func(client netip.AddrPort, service string, why Reason)
 	// Key makes the numbers of probes hard to guess. It may be zero where nobody guesses.
 	Key [32]byte
 }
@@ -51,8 +59,9 @@ type Station struct {
 	Hops   []config.Hop // next hops of servers
 	// Servers are the servers that the card knows, those that connections still name included.
 	Servers []netip.AddrPort
-	// HTTP tells by index the services that speak HTTP: who is refused is told so.
-	HTTP map[uint32]bool
+	// Services and Groups are those of the configuration by index.
+	Services map[uint32]*Service
+	Groups   map[uint32]*config.Group
 	// Opening says that the card does not take connections yet and soon will: its listeners are not refused.
 	Opening bool
 }
@@ -64,6 +73,7 @@ const (
 	echoRate, echoBurst   = 10000, 1000
 	// The card is asked about connections: each answer takes commands, which the data path shares its memories with.
 	lookupRate, lookupBurst = 1000, 100
+	tellRate, tellBurst     = 10, 50
 )
 
 // Handler decides about exceptions. Make one with New and give it its Station.
@@ -89,12 +99,21 @@ type Handler struct {
 	attempts map[uint32]*attempt // by handle
 	order    []uint32            // of the handles in attempts, oldest first
 
+	groups         map[string]uint32 // their indexes
+	gathers, feeds store
+	nextSweep      time.Duration
+	taken          [regs.HeadBytes]byte // by Take, during an exception
+	stream         []byte               // for a server, during an exception
+	proxied        uint64               // connections that a server was told of by a PROXY header
+	name           [8]byte              // of this handler, in the names of those
+	shares         shares
+
 	prober   *health.Prober
 	resolved uint64 // version of the neighbours that the prober knows
 	segments []health.Segment
 
-	resets, errors, echoes, lookups, oversize bucket
-	counters                                  [reasons]uint64
+	resets, errors, echoes, lookups, oversize, told bucket
+	counters                                        [reasons]uint64
 }
 
 // place is where an address of ours is: a port and its VLAN.
@@ -108,12 +127,15 @@ const maxQueued = 64
 
 // New returns a handler of a card without addresses.
 func New(cfg Config) *Handler {
-	return &Handler{
-		cfg: cfg, table: neighbour.New(), prober: health.New(cfg.Key), own: map[netip.Addr][]place{},
+	h := &Handler{
+		cfg: cfg, gathers: newStore(), feeds: newStore(), told: newBucket(tellRate, tellBurst), table: neighbour.New(), prober: health.New(cfg.Key), own: map[netip.Addr][]place{},
 		p: newPacket(), buf: gopacket.NewSerializeBuffer(), queue: map[neighbour.Key][]byte{}, attempts: map[uint32]*attempt{},
 		resets: newBucket(resetRate, resetBurst), errors: newBucket(errorRate, errorBurst), echoes: newBucket(echoRate, echoBurst), lookups: newBucket(lookupRate, lookupBurst), oversize: newBucket(lookupRate, lookupBurst),
 		paths: paths{mtu: map[config.Hop]path{}}, fragments: reassembly.New(),
 	}
+	sum := sha256.Sum256(append([]byte("unique id"), cfg.Key[:]...))
+	copy(h.name[:], sum[:])
+	return h
 }
 
 // Configure replaces the station. Addresses that are new are announced, hops that are new are resolved.
@@ -145,6 +167,10 @@ func (h *Handler) Configure(st Station, now time.Duration) {
 	}
 	for _, s := range st.Servers {
 		h.servers[s], h.serverHosts[s.Addr()] = true, true
+	}
+	h.groups = map[string]uint32{}
+	for i, g := range st.Groups {
+		h.groups[g.Name] = i
 	}
 	h.table.Own(announced, now)
 	keys := make([]neighbour.Key, len(st.Hops))
@@ -181,12 +207,18 @@ func (h *Handler) count(r Reason) { h.counters[r]++ }
 
 // Next is when Advance may have something to do again.
 func (h *Handler) Next() time.Duration {
-	return min(h.fragments.Next(h.paths.next(h.table.Next())), h.prober.Next())
+	next := min(h.fragments.Next(h.paths.next(h.table.Next())), h.prober.Next())
+	if len(h.gathers.of)+len(h.feeds.of) > 0 {
+		next = min(next, h.nextSweep)
+	}
+	return next
 }
 
 // Advance sends the solicitations, announcements and probes that are due, and forgets what is too old.
 func (h *Handler) Advance(now time.Duration) {
 	h.now = now
+	h.shares = shares{dropped: h.shares.dropped}
+	h.sweep(now)
 	h.paths.expire(now)
 	h.fragments.Expire(now)
 	h.actions = h.table.Advance(now, h.actions[:0], h.hopFailed)
@@ -200,13 +232,18 @@ func (h *Handler) Advance(now time.Duration) {
 func (h *Handler) Handle(e *regs.ExceptionEntry, frame []byte, now time.Duration) {
 	h.now = now
 	switch e.ReasonReason {
-	case regs.ExceptionReasonReasonBadRequest, regs.ExceptionReasonReasonNoRule, regs.ExceptionReasonReasonNoServer, regs.ExceptionReasonReasonHeadTooLarge:
-		h.sorry(e, refusals[e.ReasonReason])
+	case regs.ExceptionReasonReasonBadRequest, regs.ExceptionReasonReasonNoRule, regs.ExceptionReasonReasonNoServer, regs.ExceptionReasonReasonHeadTooLarge,
+		regs.ExceptionReasonReasonServerFailed, regs.ExceptionReasonReasonKeyExists, regs.ExceptionReasonReasonRewrite, regs.ExceptionReasonReasonRuleHost,
+		regs.ExceptionReasonReasonAnswer, regs.ExceptionReasonReasonHeadMore, regs.ExceptionReasonReasonHeldMore, regs.ExceptionReasonReasonHeadTimeout,
+		regs.ExceptionReasonReasonNotHttp, regs.ExceptionReasonReasonNotTls, regs.ExceptionReasonReasonH2c, regs.ExceptionReasonReasonBadHello:
+		h.content(e)
 		return
-	case regs.ExceptionReasonReasonServerFailed, regs.ExceptionReasonReasonKeyExists:
-		h.serve(e)
+	}
+	if !h.shares.frame(e.ReasonReason) {
+		h.count(DropShare)
 		return
-	case regs.ExceptionReasonReasonNextHop:
+	}
+	if e.ReasonReason == regs.ExceptionReasonReasonNextHop {
 		h.count(DropNextHop)
 		return
 	}

@@ -47,6 +47,8 @@ type bench struct {
 	replied   Outcome
 	full      bool // the inject ring
 
+	waiting map[uint32]*waiting // by handle
+
 	conns     map[Flow]Connection // by what either side sees
 	finds     int
 	reinjects []frame
@@ -81,13 +83,18 @@ func newBench(t *testing.T, forward string) *bench {
 			b.replies = append(b.replies, string(answer))
 			return b.replied
 		},
-		Others: func(uint32) []uint32 { return b.others },
+		Take:   b.take,
+		Feed:   b.feed,
+		Others: func(uint32, uint32) []uint32 { return b.others },
 		Find: func(_ int, f Flow) (Connection, bool) {
 			b.finds++
 			c, ok := b.conns[f]
 			return c, ok
 		},
 		Connection: func(h uint32) (Connection, bool) {
+			if w := b.waiting[h]; w != nil {
+				return Connection{Page: w.page, VIP: vip}, true
+			}
 			for _, c := range b.conns {
 				if h == 7 {
 					return c, true
@@ -184,10 +191,11 @@ func ip6(src, dst string, protocol layers.IPProtocol) *layers.IPv6 {
 	return &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: protocol, SrcIP: net.ParseIP(src), DstIP: net.ParseIP(dst)}
 }
 
-// give hands an exception to the handler.
+// give hands an exception to the handler, in a step of its own.
 func (b *bench) give(port int, reason uint32, f []byte) {
 	b.Helper()
 	b.sent = nil
+	b.h.shares = shares{}
 	b.h.Handle(&regs.ExceptionEntry{ControlPort: uint32(port), ReasonReason: reason, Length: uint32(len(f))}, f, b.now)
 	for _, s := range b.sent {
 		check(b.T, s.b)
@@ -602,7 +610,7 @@ func wantError(t *testing.T, p gopacket.Packet, kind, code uint8, value, from st
 func TestHostRows(t *testing.T) {
 	b := newBench(t, "off").quiet()
 	for _, reason := range []uint32{regs.ExceptionReasonReasonBadRequest, regs.ExceptionReasonReasonNoRule, regs.ExceptionReasonReasonNoServer, regs.ExceptionReasonReasonHeadTooLarge} {
-		b.h.Handle(&regs.ExceptionEntry{ReasonReason: reason, HandleN: 5, HandleGeneration: 9}, nil, b.now)
+		b.given(&regs.ExceptionEntry{ReasonReason: reason, HandleN: 5, HandleGeneration: 9})
 	}
 	b.wantCount(Refused, 4)
 	if len(b.resets) != 4 || b.resets[0] != 5|9<<20 || len(b.replies) != 0 {
@@ -900,7 +908,7 @@ func FuzzHandle(f *testing.F) {
 		for range 2 {
 			b.sent = nil
 			before, waiting := b.h.counters, len(b.h.queue)
-			b.h.Handle(&regs.ExceptionEntry{ControlPort: port, ReasonReason: uint32(reason) % 20}, frame, b.now)
+			b.h.Handle(&regs.ExceptionEntry{ControlPort: port, ReasonReason: uint32(reason) % (exceptionReasons + 2)}, frame, b.now)
 			if b.h.counters == before && len(b.h.queue) == waiting {
 				t.Fatal("nothing was counted")
 			}

@@ -14,9 +14,35 @@ const (
 	TimeExceeded
 	TooBig
 	Forwarded
-	Learned     // ARP or neighbour discovery that told something
-	Refused     // a connection ended by command: the request cannot be served
-	Replied     // a connection answered by command: the request cannot be served
+	Learned    // ARP or neighbour discovery that told something
+	Refused    // a connection ended by command: the request cannot be served
+	Replied    // a connection answered by command: the request cannot be served
+	Alerted    // the same with a TLS alert
+	Answered   // a connection answered by command, as a rule or a group says
+	RuleByHost // a request whose rule the host found
+	Rewritten  // a connection whose server gets other bytes than the card held
+	Gathered   // bytes of a head that outgrows the head buffer
+	HeadGathered
+	Fed        // bytes that a server is owed, given to the card
+	Sorry      // a request sent on to what is sorry for its group
+	EndUnknown // an only request whose head does not tell its end
+	BehindLast // bytes behind an only request that went nowhere
+	ClientGone // a client closed before the end of a gathered head
+
+	// Why connections were refused.
+	RefusedRequest // a malformed head
+	RefusedVersion // of HTTP
+	RefusedTarget  // too long
+	RefusedHead    // too large
+	RefusedTimeout // the head did not end in time
+	RefusedNoRule
+	RefusedNoServer
+	RefusedNotHTTP
+	RefusedNotTLS
+	RefusedH2C
+	RefusedHello   // a malformed ClientHello
+	RefusedTooMany // more large heads at once than the host has room for
+
 	ServerAgain // a connection offered to another server
 	PortMoved   // a connection offered by another source port than the client's
 	Solicited
@@ -58,18 +84,25 @@ const (
 	DropOpening          // a SYN for a listener that opens soon; the client sends it again
 	DropEmit             // the inject ring was full
 	DropCommand          // the card refused the command
+	DropShare            // more frames of one reason in a step than its share
+	DropLate             // about a connection that has ended or gone on
+	DropGatherFull       // the oldest of too many gathered heads
+	DropFeedFull         // no room for what a server would be owed
+	DropFeedLost         // a server is owed bytes that nobody has any more
 	Conflict             // somebody else uses an address of ours
 
 	reasons
 )
 
 var reasonNames = [reasons]string{
-	"arp_reply", "neighbour_reply", "echo_reply", "reset", "unreachable", "host_unreachable", "time_exceeded", "too_big", "forwarded", "learned", "refused", "replied", "server_again", "port_moved", "solicited", "announced",
+	"arp_reply", "neighbour_reply", "echo_reply", "reset", "unreachable", "host_unreachable", "time_exceeded", "too_big", "forwarded", "learned", "refused", "replied", "alerted", "answered", "rule_by_host", "rewritten", "gathered", "head_gathered", "fed", "sorry", "end_unknown", "behind_last", "client_gone",
+	"refused_request", "refused_version", "refused_target", "refused_head", "refused_timeout", "refused_no_rule", "refused_no_server", "refused_not_http", "refused_not_tls", "refused_h2c", "refused_hello", "refused_too_many",
+	"server_again", "port_moved", "solicited", "announced",
 	"icmp_to_client", "icmp_to_server", "icmp_own", "path_mtu", "fragment_kept", "reassembled", "probe", "probe_answer",
 	"drop_malformed", "drop_ignored", "drop_forward_off", "drop_no_route", "drop_source", "drop_destination", "drop_fragment",
 	"drop_fragment_duplicate", "drop_fragment_overlap", "drop_fragment_tiny", "drop_fragment_expired", "drop_fragment_full", "drop_fragment_checksum",
 	"drop_icmp_error", "drop_icmp_quote", "drop_icmp_unknown", "drop_icmp_window", "drop_icmp_limited", "drop_vlan",
-	"drop_next_hop", "drop_queue_full", "drop_limited", "drop_reset", "drop_oversize", "drop_state", "drop_opening", "drop_emit", "drop_command", "address_conflict",
+	"drop_next_hop", "drop_queue_full", "drop_limited", "drop_reset", "drop_oversize", "drop_state", "drop_opening", "drop_emit", "drop_command", "drop_share", "drop_late", "drop_gather_full", "drop_feed_full", "drop_feed_lost", "address_conflict",
 }
 
 // String returns the reason as counters name it.

@@ -1,7 +1,6 @@
 package exception
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -15,7 +14,7 @@ type Outcome uint8
 const (
 	Taken    Outcome = iota // carried out
 	KeyTaken                // another connection of the client has the port at this server
-	Unusable                // the server takes no connections now, or the card has no room
+	Unusable                // the server takes no connections now, or the card has no room, or it has more of the client than it was told of
 	TooLate                 // the connection has gone on, or enough servers were tried
 )
 
@@ -34,47 +33,119 @@ type attempt struct {
 	failed []uint32 // servers
 }
 
-// serve finds a way for a connection whose server failed, or whose port the server knows from another connection: another
-// server of its group, else a source port that stands in for the client's. Where there is none, the client is answered.
-func (h *Handler) serve(e *regs.ExceptionEntry) {
-	handle := handleOf(e)
-	var failed []uint32
-	if e.ReasonReason == regs.ExceptionReasonReasonServerFailed {
-		failed = h.remember(handle, e.IndexServer)
-	} else if a := h.attempts[handle]; a != nil {
-		failed = a.failed
-	}
-	if len(failed) >= maxServers {
-		h.sorry(e, unavailable)
+// content decides about a connection that waits for the host because of what its client sent, or did not.
+func (h *Handler) content(e *regs.ExceptionEntry) {
+	q, ok := h.requestOf(handleOf(e))
+	if !ok {
 		return
 	}
+	reason := e.ReasonReason
+	if w := &q.conn.Page; reason != regs.ExceptionReasonReasonHeldMore && (w.ControlState != regs.PageControlStateWaitHead || w.ControlHostReason != reason) {
+		h.count(DropLate) // it was told twice, or went on by itself
+		return
+	}
+	switch reason {
+	case regs.ExceptionReasonReasonServerFailed, regs.ExceptionReasonReasonKeyExists:
+		h.serve(q, e)
+	case regs.ExceptionReasonReasonRewrite, regs.ExceptionReasonReasonRuleHost, regs.ExceptionReasonReasonAnswer,
+		regs.ExceptionReasonReasonNoRule, regs.ExceptionReasonReasonNoServer, regs.ExceptionReasonReasonBadRequest, regs.ExceptionReasonReasonBadHello:
+		if h.read(q) {
+			h.decide(q, reason)
+		}
+	case regs.ExceptionReasonReasonHeadTooLarge:
+		h.tooLarge(q)
+	case regs.ExceptionReasonReasonHeadMore:
+		h.moreOf(q)
+	case regs.ExceptionReasonReasonHeldMore:
+		h.feed(q)
+	default:
+		h.refuse(q, &refused[reason])
+	}
+}
+
+// decide says where a request goes that the card holds whole.
+func (h *Handler) decide(q *request, reason uint32) {
+	s, page := q.service, &q.conn.Page
+	bad := q.parse()
+	switch {
+	case s == nil:
+		h.refuse(q, &refused[regs.ExceptionReasonReasonNoRule])
+	case bad != nil && reason != regs.ExceptionReasonReasonNoServer:
+		h.refuse(q, bad)
+	case reason == regs.ExceptionReasonReasonRewrite:
+		h.dispatch(q, page.ChoiceGroup, 0)
+	case reason == regs.ExceptionReasonReasonRuleHost:
+		h.route(q)
+	case reason == regs.ExceptionReasonReasonAnswer:
+		if place, ok := s.Answers[page.Rule-1]; ok && place < len(s.Routes) && s.Routes[place].To.Reply != nil {
+			h.answer(q, s.Routes[place].To.Reply, &s.Routes[place])
+			return
+		}
+		h.route(q) // by the rules of now
+	case reason == regs.ExceptionReasonReasonNoRule && s.Default.Reply != nil:
+		h.answer(q, s.Default.Reply, nil)
+	case reason == regs.ExceptionReasonReasonNoServer:
+		if group, ok := h.sorryFor(q, page.ChoiceGroup); ok {
+			h.dispatch(q, group, 0)
+		}
+	default:
+		h.refuse(q, &refused[reason])
+	}
+}
+
+// serve finds a way for a connection whose server failed, or whose port the server knows from another connection: another
+// server of its group, else a source port that stands in for the client's. Where there is none, the group's sorry target
+// has it, and the client is answered at last.
+func (h *Handler) serve(q *request, e *regs.ExceptionEntry) {
+	group := q.conn.Page.ChoiceGroup
+	var failed []uint32
+	if e.ReasonReason == regs.ExceptionReasonReasonServerFailed {
+		failed = h.remember(q.handle, e.IndexServer)
+	} else if a := h.attempts[q.handle]; a != nil {
+		failed = a.failed
+	}
+	most := maxServers
+	if g := h.st.Groups[group]; g != nil && g.Sorry.Group != "" {
+		most-- // the last one is the sorry group's
+	}
+	if len(failed) < most && h.another(q, group, failed) {
+		return
+	}
+	if next, ok := h.sorryFor(q, group); ok {
+		h.offer(q, next, Connect{}, nil) // what the server is to get stays in the head buffer
+	}
+}
+
+// another offers a request to the servers of a group in turn, then by other ports than the client's. It returns true
+// where that is settled.
+func (h *Handler) another(q *request, group uint32, failed []uint32) bool {
 	var busy []uint32 // know the client's port
-	for _, server := range h.cfg.Others(handle) {
+	for _, server := range h.cfg.Others(q.handle, group) {
 		if slices.Contains(failed, server) {
 			continue
 		}
-		switch h.cfg.Connect(handle, server, 0) {
+		switch h.cfg.Connect(q.handle, &Connect{Target: server}) {
 		case Taken:
 			h.count(ServerAgain)
-			return
+			return true
 		case KeyTaken:
 			busy = append(busy, server)
 		case TooLate:
-			h.sorry(e, unavailable)
-			return
+			h.refuse(q, &refused[regs.ExceptionReasonReasonNoServer])
+			return true
 		}
 	}
 	for _, server := range busy {
 		for i := range uint32(portTries) {
-			if outcome := h.cfg.Connect(handle, server, port(handle, i)); outcome == Taken {
+			if outcome := h.cfg.Connect(q.handle, &Connect{Target: server, Port: port(q.handle, i)}); outcome == Taken {
 				h.count(PortMoved)
-				return
+				return true
 			} else if outcome != KeyTaken {
 				break
 			}
 		}
 	}
-	h.sorry(e, unavailable)
+	return false
 }
 
 // port is the i-th port tried for a connection: the same each time, and scattered over connections.
@@ -107,42 +178,6 @@ func (h *Handler) remember(handle, server uint32) []uint32 {
 	return a.failed
 }
 
-// unavailable is the status of an answer where no server serves a request.
-const unavailable = "503 Service Unavailable"
-
-// refusals are the statuses of answers to requests that cannot be served.
-var refusals = map[uint32]string{
-	regs.ExceptionReasonReasonBadRequest:   "400 Bad Request",
-	regs.ExceptionReasonReasonHeadTooLarge: "431 Request Header Fields Too Large",
-	regs.ExceptionReasonReasonNoRule:       "404 Not Found",
-	regs.ExceptionReasonReasonNoServer:     unavailable,
-}
-
-// sorry ends a connection whose request nobody serves: in words where its service speaks HTTP, else with RST.
-func (h *Handler) sorry(e *regs.ExceptionEntry, status string) {
-	handle := handleOf(e)
-	if h.st.HTTP[e.IndexService] {
-		switch h.cfg.Reply(handle, answer(status)) {
-		case Taken:
-			h.count(Replied)
-			return
-		case TooLate:
-			h.count(DropCommand)
-			return
-		}
-	}
-	if err := h.cfg.Reset(handle); err != nil {
-		h.count(DropCommand)
-		return
-	}
-	h.count(Refused)
-}
-
 func handleOf(e *regs.ExceptionEntry) uint32 {
 	return regs.SetExceptionHandleGeneration(e.HandleN, e.HandleGeneration)
-}
-
-// answer is a whole response.
-func answer(status string) []byte {
-	return fmt.Appendf(nil, "HTTP/1.1 %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", status, len(status)+1, status)
 }

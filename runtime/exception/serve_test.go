@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"splicenic/regs"
+	"splicenic/runtime/config"
 )
 
 // A tried is a connect command.
@@ -16,18 +17,21 @@ type tried struct {
 }
 
 // connect answers by server and port: what the test says of the server by the client's port, then by others.
-func (b *bench) connect(handle, server uint32, port uint16) Outcome {
-	b.tries = append(b.tries, tried{handle, server, port != 0})
-	if port == 0 {
-		return b.outcomes[server]
+func (b *bench) connect(handle uint32, x *Connect) Outcome {
+	if w := b.waiting[handle]; w != nil && w.card {
+		return w.connect(b, x)
+	}
+	b.tries = append(b.tries, tried{handle, x.Target, x.Port != 0})
+	if x.Port == 0 {
+		return b.outcomes[x.Target]
 	}
 	if b.ports == nil {
 		b.ports = map[uint16]bool{}
 	}
-	if port < firstPort || port > lastPort || b.ports[port] {
-		b.Errorf("port %d is out of range or tried before", port)
+	if x.Port < firstPort || x.Port > lastPort || b.ports[x.Port] {
+		b.Errorf("port %d is out of range or tried before", x.Port)
 	}
-	b.ports[port] = true
+	b.ports[x.Port] = true
 	if b.busyPorts > 0 {
 		b.busyPorts--
 		return KeyTaken
@@ -43,6 +47,25 @@ func keyExists(handle, server uint32) *regs.ExceptionEntry {
 	e := serverFailed(handle, server)
 	e.ReasonReason = regs.ExceptionReasonReasonKeyExists
 	return e
+}
+
+// serveHTTP makes service 2 one that speaks HTTP.
+func (b *bench) serveHTTP() {
+	b.h.st.Services = map[uint32]*Service{2: {Service: &config.Service{Name: "web"}}}
+}
+
+// given hands an exception over, of a connection that waits for that reason.
+func (b *bench) given(e *regs.ExceptionEntry) {
+	if b.waiting == nil {
+		b.waiting = map[uint32]*waiting{}
+	}
+	h := handleOf(e)
+	if b.waiting[h] == nil {
+		b.waiting[h] = &waiting{}
+	}
+	p := &b.waiting[h].page
+	p.ControlState, p.ControlHostReason, p.ControlWaitingHost, p.IndexService = regs.PageControlStateWaitHead, e.ReasonReason, 1, e.IndexService
+	b.h.Handle(e, nil, b.now)
 }
 
 // TestServe: what is tried for a connection, and how it ends.
@@ -71,13 +94,13 @@ func TestServe(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, "off").quiet()
-			b.h.st.HTTP = map[uint32]bool{2: true}
+			b.serveHTTP()
 			b.others, b.outcomes, b.busyPorts = tt.others, tt.outcomes, tt.busyPorts
 			if tt.want == DropCommand {
 				b.replied = TooLate
 			}
 			for _, e := range tt.es {
-				b.h.Handle(e, nil, b.now)
+				b.given(e)
 			}
 			b.wantCount(tt.want, 1)
 			if !slices.Equal(b.tries, tt.tries) {
@@ -96,19 +119,20 @@ func TestServe(t *testing.T) {
 // TestServersAreNotTriedTwice: a connection's failed servers are remembered, until the handle may be another's.
 func TestServersAreNotTriedTwice(t *testing.T) {
 	b := newBench(t, "off").quiet()
-	b.h.st.HTTP = map[uint32]bool{2: true}
+	b.serveHTTP()
 	b.others = []uint32{3, 4, 5, 6}
 	for i, want := range []uint32{4, 5} {
-		b.h.Handle(serverFailed(7, uint32(3+i)), nil, b.now)
+		b.given(serverFailed(7, uint32(3+i)))
 		if got := b.tries[len(b.tries)-1].server; got != want || len(b.tries) != i+1 {
 			t.Fatalf("failure %d: tried %v, want %d", i, b.tries, want)
 		}
 	}
-	b.h.Handle(serverFailed(7, 5), nil, b.now)
+	b.given(serverFailed(7, 5))
 	if len(b.tries) != 2 || len(b.replies) != 1 {
 		t.Errorf("after three servers: tried %v, replies %q", b.tries, b.replies)
 	}
-	b.h.Handle(serverFailed(7, 4), nil, b.now+attemptLife+time.Second)
+	b.now += attemptLife + time.Second
+	b.given(serverFailed(7, 4))
 	if got := b.tries[len(b.tries)-1].server; got != 3 {
 		t.Errorf("the handle's next use: tried %v, want server 3", b.tries)
 	}
@@ -119,27 +143,10 @@ func TestMemoryIsBounded(t *testing.T) {
 	b := newBench(t, "off").quiet()
 	b.others = []uint32{3, 4}
 	for i := range uint32(3 * maxAttempts) {
-		b.h.Handle(serverFailed(i, 3), nil, b.now)
+		b.given(serverFailed(i, 3))
 	}
 	if got := len(b.h.attempts); got != maxAttempts || len(b.h.order) != maxAttempts {
 		t.Errorf("%d connections remembered in an order of %d, want %d", got, len(b.h.order), maxAttempts)
 	}
 	b.wantCount(ServerAgain, 3*maxAttempts)
-}
-
-// TestAnswers: requests that cannot be served are answered by status where the service speaks HTTP, and reset elsewhere.
-func TestAnswers(t *testing.T) {
-	for reason, want := range refusals {
-		b := newBench(t, "off").quiet()
-		b.h.st.HTTP = map[uint32]bool{2: true}
-		b.h.Handle(&regs.ExceptionEntry{ReasonReason: reason, HandleN: 5, IndexService: 2}, nil, b.now)
-		if len(b.replies) != 1 || !strings.HasPrefix(b.replies[0], "HTTP/1.1 "+want+"\r\n") || len(b.resets) != 0 {
-			t.Errorf("reason %d: replies %q, resets %v, want %s", reason, b.replies, b.resets, want)
-		}
-		b.replied = Unusable // no head buffer
-		b.h.Handle(&regs.ExceptionEntry{ReasonReason: reason, HandleN: 5, IndexService: 2}, nil, b.now)
-		if len(b.resets) != 1 {
-			t.Errorf("reason %d: an answer that the card has no room for is followed by %d resets", reason, len(b.resets))
-		}
-	}
 }

@@ -279,6 +279,14 @@ func TestWhichErrors(t *testing.T) {
 			{name: "held bytes", kinds: unreachable, make: toServer, seq: 2999, port: 1, card: func(c *Connection) {
 				c.Page.ControlHeld, c.Page.HeldBoundary = 1, 3000
 			}, want: ICMPOwn},
+			{name: "inserted bytes", kinds: unreachable, make: toServer, seq: 1900, port: 1, card: func(c *Connection) {
+				c.Page.ClientIsn, c.Page.AAckServer, c.Page.ASeqClient = 1999, 1900, 3000
+				c.Page.ControlHeld, c.Page.HeldBoundary = 1, 3000
+			}, want: ICMPOwn},
+			{name: "before the inserted bytes", kinds: unreachable, make: toServer, seq: 1899, port: 1, card: func(c *Connection) {
+				c.Page.ClientIsn, c.Page.AAckServer, c.Page.ASeqClient = 1999, 1900, 3000
+				c.Page.ControlHeld, c.Page.HeldBoundary = 1, 3000
+			}, want: DropICMPWindow},
 			{name: "above the held bytes", kinds: unreachable, make: toServer, seq: 3000, port: 1, card: func(c *Connection) {
 				c.Page.ControlHeld, c.Page.HeldBoundary = 1, 3000
 			}, want: ICMPToClient},

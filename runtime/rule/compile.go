@@ -1,7 +1,7 @@
 package rule
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,6 +10,9 @@ import (
 	"splicenic/regs"
 )
 
+// ErrTooBig is the error of routes that the URL table has no room for.
+var ErrTooBig = errors.New("URL table too small")
+
 // Service is the routes of a service in the order of the file.
 type Service struct {
 	Index  uint32 // in the service table
@@ -17,12 +20,11 @@ type Service struct {
 	Routes []Route
 }
 
-// Route sends requests for a host and a path, both as Host and Pattern return them, to a group.
+// Route sends the requests that it takes to a group, or has the host answer them.
 type Route struct {
-	Host  string // empty: every host
-	Path  string // with Exact false: a prefix, empty for every path
-	Exact bool
-	Group uint32 // in the group table
+	Match
+	Group  uint32 // in the group table
+	Answer bool   // the host answers; Group means nothing
 }
 
 // Rule is a route in its place.
@@ -30,23 +32,30 @@ type Rule struct {
 	Index   uint32 // in the rule table
 	Order   uint32 // place in the order of precedence within the service
 	Service uint32
+	Place   int // in the routes of its service
 	Route
+	// Slow says that it takes the host to tell whether the rule takes a request: it asks for what the card cannot test,
+	// or more rules come before it than the card looks at.
+	Slow bool
 }
 
 // Image is what the card is given.
 type Image struct {
-	Nodes   []uint32 // the URL table, from its first node
-	Roots   []uint32 // node index of the host automaton, by the place of the service in the input
+	Nodes   []uint32 // the URL table, from its first entry
+	Roots   []uint32 // index of the root, by the place of the service in the input
 	Rules   []uint32 // the rule table, from its first entry
 	List    []Rule   // by service in the order of the input, then in the order of precedence
 	Indexes Indexes
 }
 
+// Bytes is how much memory of the card an image takes.
+func (im *Image) Bytes() int { return 4 * (len(im.Nodes) + len(im.Rules)) }
+
 // Compile lays out the automata of all services. old are the indexes in force and free says which retired ones may be
-// used again. maxNodes is how many nodes a bank has.
+// used again. maxNodes is how many entries a bank of the URL table has; where that is too few the error is an ErrTooBig.
 //
-// A request takes the rules of its very host before those of every host, the rule of its exact path before that of the
-// longest prefix, and the earlier of two equal ones.
+// The rules of the very host come before those of wildcards and of every host; each of these is an automaton over paths of
+// its own, and they are tried in this order. So the order of precedence, which puts hosts first, holds.
 func Compile(services []Service, old Indexes, maxNodes uint32, free func(index uint32) bool) (*Image, error) {
 	var names []string
 	for i := range services {
@@ -57,29 +66,34 @@ func Compile(services []Service, old Indexes, maxNodes uint32, free func(index u
 		return nil, err
 	}
 	im := &Image{Indexes: indexes, Rules: make([]uint32, indexes.Bound()*regs.RuleWords)}
+	l := &layout{max: maxNodes, rules: im.Rules, lists: map[string]uint32{}}
 	for i := range services {
 		s := &services[i]
 		list := make([]Rule, len(s.Routes))
-		for n, r := range s.Routes {
-			index, _ := indexes.Of(names[n])
-			list[n] = Rule{Index: index, Service: s.Index, Route: r}
+		for k, at := range order(s.Routes) {
+			index, _ := indexes.Of(names[at])
+			list[k] = Rule{Index: index, Order: uint32(k), Service: s.Index, Place: at, Route: s.Routes[at]}
 		}
 		names = names[len(s.Routes):]
-		im.Roots = append(im.Roots, im.hosts(list))
-		if uint32(len(im.Nodes)/regs.UrlNodeWords) > maxNodes {
-			return nil, fmt.Errorf("the routes up to service %s need more than the %d nodes of the URL table", s.Name, maxNodes)
-		}
-		im.List = append(im.List, im.order(list)...)
+		im.Roots = append(im.Roots, l.service(list))
+		im.List = append(im.List, list...)
 	}
+	if l.used > maxNodes {
+		return nil, fmt.Errorf("%w: %d routes need %d entries, it has %d", ErrTooBig, len(im.List), l.used, maxNodes)
+	}
+	im.Nodes = l.nodes[:l.used*regs.UrlNodeWords]
 	return im, nil
 }
 
-// keys names the rules of a service so that a rule keeps its index while its host and path stay the same.
+// keys names the rules of a service so that a rule keeps its index while what it asks for stays the same.
 func keys(s *Service) []string {
 	names := make([]string, len(s.Routes))
-	times := map[string]int{}
-	for i, r := range s.Routes {
-		key := strings.Join([]string{s.Name, r.Host, r.Path, strconv.FormatBool(r.Exact)}, "\x00")
+	times := make(map[string]int, len(s.Routes))
+	var b strings.Builder
+	for i := range s.Routes {
+		b.Reset()
+		s.Routes[i].key(&b, s.Name)
+		key := b.String()
 		names[i] = key
 		if n := times[key]; n > 0 {
 			names[i] += "\x00" + strconv.Itoa(n)
@@ -89,163 +103,106 @@ func keys(s *Service) []string {
 	return names
 }
 
-// order sorts rules by precedence and writes their entries.
-func (im *Image) order(list []Rule) []Rule {
-	slices.SortStableFunc(list, func(a, b Rule) int {
-		return cmp.Or(first(a.Host != "", b.Host != ""), first(a.Exact, b.Exact), cmp.Compare(len(b.Path), len(a.Path)))
-	})
+// key writes what a rule asks for.
+func (m *Match) key(b *strings.Builder, service string) {
+	kind := "false"
+	switch m.Path.Kind {
+	case ExactPath:
+		kind = "true"
+	case PatternPath:
+		kind = "pattern"
+	case RegexpPath:
+		kind = "regexp"
+	}
+	for i, s := range [...]string{service, m.Host, m.Path.Text, kind} {
+		if i > 0 {
+			b.WriteByte(0)
+		}
+		b.WriteString(s)
+	}
+	for _, p := range m.Parts() {
+		b.WriteByte(0)
+		b.WriteString(p)
+	}
+}
+
+// service lays out the automata of one service, whose rules are in the order of precedence, and their entries in the rule
+// table. It returns the root.
+func (l *layout) service(list []Rule) (root uint32) {
+	of := map[string][]*item{}
 	for i := range list {
-		r := &list[i]
-		r.Order = uint32(i)
-		entry := regs.RuleEntry{ControlValid: 1, ControlGroup: r.Group, ServiceService: r.Service, Order: r.Order}
-		entry.Encode(im.Rules[r.Index*regs.RuleWords:])
-	}
-	return list
-}
-
-// first orders true before false.
-func first(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
-}
-
-// An item is one string of an automaton with what is taken where it ends.
-type item struct {
-	key           string
-	exact, prefix *uint32 // rules
-	path          *uint32 // root of a path automaton
-}
-
-// hosts lays out the automata of one service, whose rules are in the order of the file.
-func (im *Image) hosts(list []Rule) (root uint32) {
-	root = im.allocate(1)
-	of := map[string][]Rule{}
-	for _, r := range list {
-		of[r.Host] = append(of[r.Host], r)
-	}
-	var items []item
-	for _, host := range sortedKeys(of) {
-		at := im.paths(of[host])
-		items = append(items, item{key: host, path: &at})
-	}
-	im.fill(root, "", items)
-	return root
-}
-
-// paths lays out the path automaton of one host.
-func (im *Image) paths(list []Rule) (root uint32) {
-	root = im.allocate(1)
-	of := map[string]*item{}
-	for _, r := range list {
-		it := of[r.Path]
-		if it == nil {
-			it = &item{key: r.Path}
-			of[r.Path] = it
+		it := l.item(&list[i])
+		host, cut := lastLabels(it.Host)
+		if cut {
+			l.toHost(it)
 		}
-		place := &it.prefix
-		if r.Exact {
-			place = &it.exact
-		}
-		if *place == nil {
-			index := r.Index
-			*place = &index
-		}
+		of[host] = append(of[host], it)
 	}
-	items := make([]item, 0, len(of))
-	for _, key := range sortedKeys(of) {
-		items = append(items, *of[key])
-	}
-	im.fill(root, "", items)
-	return root
+	return l.hosts(of)
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for n := range m {
-		names = append(names, n)
+func bit(b bool) uint32 { return uint32(flag(b)) }
+
+// lastLabels cuts a wildcard that has more labels than the card compares.
+func lastLabels(host string) (short string, cut bool) {
+	name, ok := strings.CutPrefix(host, "*.")
+	if !ok || strings.Count(name, ".") < maxLabels {
+		return host, false
+	}
+	labels := strings.Split(name, ".")
+	return "*." + strings.Join(labels[len(labels)-maxLabels:], "."), true
+}
+
+// hosts lays out the automaton over hosts.
+func (l *layout) hosts(of map[string][]*item) (root uint32) {
+	root = l.allocate(1, 1)
+	names := make([]string, 0, len(of))
+	for host := range of {
+		if host != "" {
+			names = append(names, host)
+		}
 	}
 	slices.Sort(names)
-	return names
-}
-
-// allocate takes n adjacent nodes.
-func (im *Image) allocate(n int) uint32 {
-	at := uint32(len(im.Nodes) / regs.UrlNodeWords)
-	im.Nodes = append(im.Nodes, make([]uint32, n*regs.UrlNodeWords)...)
-	return at
-}
-
-// fill writes the node at an index: its label, and the items below it, which are sorted and whose keys count from the end
-// of the label.
-func (im *Image) fill(at uint32, label string, items []item) {
-	var e regs.UrlNodeEntry
-	rest := ""
-	if room := 4 * regs.UrlNodeLabelCount; len(label) > room {
-		label, rest = label[:room], label[room:]
-	}
-	e.ControlLabelBytes = uint32(len(label))
-	for i := range len(label) {
-		e.Label[i/4] |= uint32(label[i]) << (i % 4 * 8)
-	}
-	if rest != "" {
-		e.ControlChildren, e.FirstChild = 1, im.allocate(1)
-		e.Encode(im.Nodes[at*regs.UrlNodeWords:])
-		im.fill(e.FirstChild, rest, items)
-		return
-	}
-	if len(items) > 0 && items[0].key == "" {
-		it := &items[0]
-		e.ControlExact, e.ExactRule = take(it.exact)
-		e.ControlPrefix, e.PrefixRule = take(it.prefix)
-		e.ControlPath, e.PathRoot = take(it.path)
-		items = items[1:]
-	}
-	children := branches(items)
-	e.ControlChildren = uint32(len(children))
-	if len(children) > 0 {
-		e.FirstChild = im.allocate(len(children))
-	}
-	e.Encode(im.Nodes[at*regs.UrlNodeWords:])
-	for i, below := range children {
-		n := common(below[0].key, below[len(below)-1].key)
-		label := below[0].key[:n]
-		for k := range below {
-			below[k].key = below[k].key[n:]
+	var exact, wild []edge
+	states := make(map[string]*node, len(of))
+	for _, host := range names {
+		n := l.paths(of[host])
+		states[host] = n
+		if below, ok := strings.CutPrefix(host, "*."); ok {
+			wild = append(wild, edge{below, n})
+		} else {
+			exact = append(exact, edge{host, n})
 		}
-		im.fill(e.FirstChild+uint32(i), label, below)
 	}
-}
-
-func take(v *uint32) (valid, value uint32) {
-	if v == nil {
-		return 0, 0
+	top := &node{at: root, placed: true, edges: exact}
+	if any := of[""]; any != nil {
+		top.next = l.paths(any)
 	}
-	return 1, *v
-}
-
-// branches cuts sorted items into runs that begin with the same byte.
-func branches(items []item) (runs [][]item) {
-	for len(items) > 0 {
-		n := 1
-		for n < len(items) && items[n].key[0] == items[0].key[0] {
-			n++
+	for host, n := range states {
+		if n.next = states[above(host, states)]; n.next == nil {
+			n.next = top.next
 		}
-		runs = append(runs, items[:n])
-		items = items[n:]
 	}
-	return runs
+	if len(wild) > 0 {
+		by := &node{edges: wild}
+		for _, e := range wild {
+			by.lengths |= 1 << strings.Count(e.text, ".")
+		}
+		top.kind, top.other = regs.UrlNodeControlOtherwiseSuffix, by
+	}
+	l.place(top)
+	return root
 }
 
-// common is the length of the longest common prefix.
-func common(a, b string) int {
-	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
+// above is the longest wildcard that takes a host, or all that a wildcard takes.
+func above(host string, states map[string]*node) string {
+	name := strings.TrimPrefix(host, "*.")
+	for i := 1; i < len(name); i++ {
+		if name[i] == '.' {
+			if w := "*" + name[i:]; states[w] != nil {
+				return w
+			}
+		}
 	}
-	return n
+	return "*"
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp/syntax"
 	"strings"
 )
 
@@ -16,18 +17,36 @@ const maxHost = 253
 // maxPattern keeps a path within what a request line holds.
 const maxPattern = 4096
 
-// Host brings the host of a route into the form that requests are compared in: lower case, no final dot. An IPv6 literal
-// may be written with or without its brackets; it is compared as text, so it should be written as clients do.
+// Host brings the host of a route into the form that requests are compared in: lower case, no final dot. "*.example" stands
+// for every name below example, not for example itself. An IPv6 literal may be written with or without its brackets and is
+// compared by value: the result is the form of RFC 5952.
 func Host(s string) (string, error) {
+	if below, ok := strings.CutPrefix(s, "*."); ok {
+		if strings.Contains(below, "*") {
+			return "", fmt.Errorf("host %q: an asterisk may only be the first label", s)
+		}
+		if strings.ContainsAny(below, ":[]") {
+			return "", fmt.Errorf("host %q: a wildcard stands before a name, not before an address or a port", s)
+		}
+		host, err := Host(below)
+		if err == nil && len(host)+2 > maxHost {
+			err = fmt.Errorf("host has %d characters; it may have %d", len(host)+2, maxHost)
+		}
+		if err != nil {
+			return "", err
+		}
+		return "*." + host, nil
+	}
 	if a, err := netip.ParseAddr(s); err == nil && a.Is6() && a.Zone() == "" {
-		return "[" + strings.ToLower(s) + "]", nil
+		return "[" + a.String() + "]", nil
 	}
 	if rest, ok := strings.CutPrefix(s, "["); ok {
 		inner, ok := strings.CutSuffix(rest, "]")
-		if a, err := netip.ParseAddr(inner); !ok || err != nil || !a.Is6() || a.Zone() != "" {
+		a, err := netip.ParseAddr(inner)
+		if !ok || err != nil || !a.Is6() || a.Zone() != "" {
 			return "", fmt.Errorf("host %q is no IPv6 address in brackets (a port does not belong here)", s)
 		}
-		return strings.ToLower(s), nil
+		return "[" + a.String() + "]", nil
 	}
 	host := strings.ToLower(strings.TrimSuffix(s, "."))
 	if host == "" {
@@ -35,6 +54,9 @@ func Host(s string) (string, error) {
 	}
 	if len(host) > maxHost {
 		return "", fmt.Errorf("host has %d characters; it may have %d", len(host), maxHost)
+	}
+	if strings.Contains(host, "*") {
+		return "", fmt.Errorf("host %q: an asterisk may only be the first label, such as *.example; leave host out for every host", s)
 	}
 	for _, r := range host {
 		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-._~", r) {
@@ -45,88 +67,134 @@ func Host(s string) (string, error) {
 }
 
 // Pattern reads the path of a route. "/photos/*" takes /photos and everything below it, segment by segment; "/*" takes
-// every path; any other path takes just itself. The result is in the form that requests are compared in; a prefix comes
-// without its final slash and asterisk.
-func Pattern(s string) (path string, exact bool, err error) {
-	if !strings.HasPrefix(s, "/") {
-		return "", false, fmt.Errorf("path %q does not begin with a slash", s)
-	}
+// every path. Elsewhere an asterisk stands for one segment that is not empty, or for the begin of the last one, and two
+// asterisks for any number of segments, none as well: "/*/feed", "/a/**/b", "/a/*.jpg"; "*.jpg" is short for "/**/*.jpg".
+// Any other path takes just itself. The result is in the form that requests are compared in; a prefix comes without its
+// final slash and asterisk, and a pattern that takes everything below ends in "/**".
+func Pattern(s string) (Path, error) {
 	if len(s) > maxPattern {
-		return "", false, fmt.Errorf("path has %d characters; it may have %d", len(s), maxPattern)
+		return Path{}, fmt.Errorf("path has %d characters; it may have %d", len(s), maxPattern)
 	}
-	body, prefix := strings.CutSuffix(s, "/*")
-	for _, bad := range []string{"*", "?", "#"} {
-		if strings.Contains(body, bad) {
-			return "", false, fmt.Errorf("path %q holds %q: an asterisk may only be the whole last segment, and a path has no query", s, bad)
+	for _, bad := range []string{"?", "#"} {
+		if strings.Contains(s, bad) {
+			return Path{}, fmt.Errorf("path %q holds %q: a path has no query and no fragment", s, bad)
 		}
 	}
-	if body == "" {
-		return "", false, nil
+	if i := strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f }); i >= 0 {
+		return Path{}, fmt.Errorf("path %q holds %q: write it percent-encoded", s, s[i])
 	}
-	path, err = normalise(body)
+	full := s
+	if len(s) > 1 && s[0] == '*' && !strings.Contains(s, "/") {
+		full = "/**/" + s
+	}
+	if !strings.HasPrefix(full, "/") {
+		return Path{}, fmt.Errorf("path %q does not begin with a slash", s)
+	}
+	body, prefix := full, false
+	for {
+		cut, ok := strings.CutSuffix(body, "/**")
+		if !ok {
+			cut, ok = strings.CutSuffix(body, "/*")
+		}
+		if !ok {
+			break
+		}
+		if prefix {
+			return Path{}, fmt.Errorf("path %q: the wildcard at the end takes everything below already; remove the one before it", s)
+		}
+		body, prefix = cut, true
+	}
+	if strings.Contains(body, "*") {
+		return wildcards(s, body, prefix)
+	}
+	if body == "" {
+		return Path{}, nil
+	}
+	path, err := Normalise(body)
 	if err != nil {
-		return "", false, fmt.Errorf("path %q %w", s, err)
+		return Path{}, fmt.Errorf("path %q %w", s, err)
+	}
+	if n := strings.Count(path, "/"); n > maxSegments {
+		return Path{}, fmt.Errorf("path %q has %d segments; the card follows %d", s, n, maxSegments)
 	}
 	if !prefix {
-		return path, true, nil
+		return Path{ExactPath, path}, nil
 	}
 	path = strings.TrimSuffix(path, "/") // left there by dot segments
 	if strings.HasSuffix(body, "/") || strings.HasSuffix(path, "/") {
-		return "", false, fmt.Errorf("path %q has an empty segment before the asterisk", s)
+		return Path{}, fmt.Errorf("path %q has an empty segment before the asterisk", s)
 	}
-	return path, false, nil
+	if path == "" {
+		return Path{}, nil
+	}
+	return Path{PrefixPath, path}, nil
 }
 
-// normalise removes dot segments and decodes percent-encoded bytes (RFC 3986 6.2.2) but "%2F" and "%25", whose digits
-// become upper case.
-func normalise(path string) (string, error) {
-	var kept []string
-	segments := strings.Split(path[1:], "/")
+// wildcards reads a path with an asterisk before its end, as it was given and without the asterisk at its end.
+func wildcards(given, body string, prefix bool) (Path, error) {
+	segments := strings.Split(body[1:], "/")
+	last, before := len(segments)-1, ""
 	for i, raw := range segments {
-		s, err := decode(raw)
-		if err != nil {
-			return "", err
-		}
-		switch s {
-		case ".", "..":
-			if s == ".." && len(kept) > 0 {
-				kept = kept[:len(kept)-1]
-			}
-			if i == len(segments)-1 {
-				kept = append(kept, "")
-			}
+		literal, wild := strings.CutPrefix(raw, "*")
+		switch {
+		case raw == "**" && before == "**":
+			return Path{}, fmt.Errorf("path %q: one ** is as good as two", given)
+		case raw == "**" || raw == "*":
+		case strings.Contains(literal, "*"), !wild && strings.Contains(raw, "*"):
+			return Path{}, fmt.Errorf("path %q: an asterisk stands for a whole segment or the begin of the last one", given)
+		case wild && (i != last || prefix):
+			return Path{}, fmt.Errorf("path %q: only in the last segment may something follow the asterisk", given)
 		default:
-			kept = append(kept, s)
+			s, err := decode(literal)
+			if err != nil {
+				return Path{}, fmt.Errorf("path %q %w", given, err)
+			}
+			if strings.Contains(s, "*") {
+				return Path{}, fmt.Errorf("path %q: an asterisk that stands for itself may not be beside a wildcard; write a regular expression", given)
+			}
+			if !wild && (s == "." || s == "..") {
+				return Path{}, fmt.Errorf("path %q: dot segments and wildcards do not go together", given)
+			}
+			if segments[i] = s; wild {
+				segments[i] = "*" + s
+			}
 		}
+		before = raw
 	}
-	if len(kept) > maxSegments {
-		return "", fmt.Errorf("has %d segments; the card follows %d", len(kept), maxSegments)
+	if prefix && before == "" {
+		return Path{}, fmt.Errorf("path %q has an empty segment before the asterisk", given)
 	}
-	return "/" + strings.Join(kept, "/"), nil
+	if prefix && before != "**" {
+		segments = append(segments, "**")
+	}
+	if len(segments) > maxSegments {
+		return Path{}, fmt.Errorf("path %q has %d segments; the card follows %d", given, len(segments), maxSegments)
+	}
+	return Path{PatternPath, "/" + strings.Join(segments, "/")}, nil
 }
 
-func decode(s string) (string, error) {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c <= ' ' || c == 0x7f {
-			return "", fmt.Errorf("holds %q: write it percent-encoded", c)
-		}
-		if c != '%' {
-			b.WriteByte(c)
-			continue
-		}
-		var v byte
-		if len(s) < i+3 || strings.Trim(s[i+1:i+3], "0123456789abcdefABCDEF") != "" {
-			return "", errors.New("holds a percent sign that begins no percent-encoded byte")
-		}
-		fmt.Sscanf(s[i+1:i+3], "%02x", &v)
-		if v == '/' || v == '%' {
-			b.WriteString(strings.ToUpper(s[i : i+3]))
-		} else {
-			b.WriteByte(v)
-		}
-		i += 2
+// maxRegexp bounds what a regular expression costs to keep and to run.
+const maxRegexp = 1024
+
+// Regexp checks a regular expression (RE2) that has to match the whole of a value.
+func Regexp(expr string) error {
+	if len(expr) > maxRegexp {
+		return fmt.Errorf("regular expression has %d characters; it may have %d", len(expr), maxRegexp)
 	}
-	return b.String(), nil
+	_, err := compileRegexp(expr)
+	var bad *syntax.Error
+	if errors.As(err, &bad) {
+		return fmt.Errorf("regular expression %q: %s", bad.Expr, bad.Code)
+	}
+	return err
+}
+
+// Token says whether s is a token of HTTP, such as a method or the name of a field (RFC 9110 5.6.2).
+func Token(s string) bool {
+	for _, c := range []byte(s) {
+		if !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
+			return false
+		}
+	}
+	return s != ""
 }

@@ -61,7 +61,8 @@ func TestPattern(t *testing.T) {
 		{"/%zz", "", false, "percent sign"},
 		{strings.Repeat("/a", 33), "", false, "33 segments"},
 	} {
-		path, exact, err := Pattern(tt.in)
+		p, err := Pattern(tt.in)
+		path, exact := p.Text, p.Kind == ExactPath
 		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("Pattern(%q): error %v, want %q", tt.in, err, tt.err)
 			continue
@@ -80,7 +81,13 @@ func lookup(t testing.TB, im *Image, service int, host, path string) (uint32, bo
 	if v := urltable.ParseHead([]byte(head), &r); v != urltable.OK {
 		t.Fatalf("head %q: %v", head, v)
 	}
-	return urltable.Match(im.Nodes, im.Roots[service], &r)
+	return match(im, service, &r)
+}
+
+// match matches as the card does, where no rule takes the host.
+func match(im *Image, service int, r *urltable.Request) (uint32, bool) {
+	rule, v := urltable.Match(&urltable.Tables{Nodes: im.Nodes, Rules: im.Rules}, im.Roots[service], r)
+	return rule, v == urltable.Matched
 }
 
 func mustCompile(t testing.TB, services []Service) *Image {
@@ -93,7 +100,7 @@ func mustCompile(t testing.TB, services []Service) *Image {
 }
 
 func route(host, pattern string, group uint32) Route {
-	path, exact, err := Pattern(pattern)
+	p, err := Pattern(pattern)
 	if err != nil {
 		panic(err)
 	}
@@ -102,7 +109,7 @@ func route(host, pattern string, group uint32) Route {
 			panic(err)
 		}
 	}
-	return Route{host, path, exact, group}
+	return Route{Match: Match{Host: host, Path: p}, Group: group}
 }
 
 func TestPrecedence(t *testing.T) {
@@ -180,13 +187,13 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestRequestsWithoutPath(t *testing.T) {
-	im := mustCompile(t, []Service{{Name: "s", Routes: []Route{{Host: "a", Group: 0}, route("b", "/*", 1), route("c", "/x/*", 2)}}})
+	im := mustCompile(t, []Service{{Name: "s", Routes: []Route{{Match: Match{Host: "a"}, Group: 0}, route("b", "/*", 1), route("c", "/x/*", 2)}}})
 	for host, want := range map[string]bool{"a": true, "b": true, "c": false} {
 		var r urltable.Request
 		if v := urltable.ParseHead([]byte("OPTIONS * HTTP/1.1\r\nHost: "+host+"\r\n\r\n"), &r); v != urltable.OK {
 			t.Fatal(v)
 		}
-		if _, ok := urltable.Match(im.Nodes, im.Roots[0], &r); ok != want {
+		if _, ok := match(im, 0, &r); ok != want {
 			t.Errorf("OPTIONS * for %s: %v, want %v", host, ok, want)
 		}
 	}
@@ -212,23 +219,20 @@ func reference(s *Service, host, path string) (best int, ok bool) {
 }
 
 func (r *Route) matches(path string) bool {
-	if r.Exact {
-		return path == r.Path
+	if r.Path.Kind == ExactPath {
+		return path == r.Path.Text
 	}
-	return path == r.Path || strings.HasPrefix(path, r.Path+"/")
+	return path == r.Path.Text || strings.HasPrefix(path, r.Path.Text+"/")
 }
 
 func better(a, b *Route) bool {
-	if a.Exact != b.Exact {
-		return a.Exact
-	}
-	return !a.Exact && len(a.Path) > len(b.Path)
+	return Precedence(&a.Match, &b.Match) < 0
 }
 
 // words are what generated hosts and paths are made of; close to each other on purpose.
 var (
 	hosts    = []string{"a.example", "b.example", "ab.example", "a.example.net", "a", "aa", "[2001:db8::1]", "very-long-name-of-a-host.example"}
-	segments = []string{"", "a", "b", "ab", "abc", "photos", "photosynthesis", "a-segment-longer-than-a-node", "%2F", "%25", ".", "..", "é", "x y"}
+	segments = []string{"", "a", "b", "ab", "abc", "photos", "photosynthesis", "a-segment-longer-than-a-node", "%2F", "%25", ".", "..", "%C3%A9", "x y"}
 )
 
 func randomPath(rnd *rand.Rand) string {
@@ -248,7 +252,7 @@ func randomService(rnd *rand.Rand) Service {
 			host = hosts[rnd.IntN(len(hosts))]
 		}
 		path := randomPath(rnd)
-		if _, _, err := Pattern(path + "/*"); err == nil && rnd.IntN(2) == 0 {
+		if _, err := Pattern(path + "/*"); err == nil && rnd.IntN(2) == 0 {
 			path += "/*"
 		}
 		s.Routes = append(s.Routes, route(host, path, uint32(n)))
@@ -270,12 +274,12 @@ func TestAgainstReference(t *testing.T) {
 			host, path := hosts[rnd.IntN(len(hosts))], randomPath(rnd)
 			if len(s.Routes) > 0 && rnd.IntN(2) == 0 {
 				r := s.Routes[rnd.IntN(len(s.Routes))]
-				path = strings.ReplaceAll(r.Path, " ", "%20") + [...]string{"", "/", "/x", "x"}[rnd.IntN(4)]
+				path = strings.NewReplacer(" ", "%20", "é", "%C3%A9").Replace(r.Path.Text) + [...]string{"", "/", "/x", "x"}[rnd.IntN(4)]
 				if !strings.HasPrefix(path, "/") {
 					continue
 				}
 			}
-			normal, err := normalise(path)
+			normal, err := Normalise(path)
 			if err != nil {
 				t.Fatalf("path %q: %v", path, err)
 			}
@@ -290,13 +294,13 @@ func TestAgainstReference(t *testing.T) {
 
 func TestNormaliseAgainstCard(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
-	alphabet := []string{"/", "/", ".", "..", "a", "%2e", "%2F", "%25", "%41", "%C3", "é", "%20", "//"}
+	alphabet := []string{"/", "/", ".", "..", "a", "%2e", "%2F", "%25", "%41", "%C3", "%C3%A9", "%20", "//"}
 	for range 20000 {
 		path := "/"
 		for range rnd.IntN(12) {
 			path += alphabet[rnd.IntN(len(alphabet))]
 		}
-		want, err := normalise(path)
+		want, err := Normalise(path)
 		if err != nil {
 			t.Fatalf("%q: %v", path, err)
 		}
@@ -352,7 +356,7 @@ func TestRuleIndexesStay(t *testing.T) {
 		for i, r := range st.routes {
 			for _, l := range im.List {
 				if l.Path == r.Path && l.Index != st.want[i] {
-					t.Errorf("%s: %s has index %d, want %d", st.name, r.Path, l.Index, st.want[i])
+					t.Errorf("%s: %s has index %d, want %d", st.name, r.Path.Text, l.Index, st.want[i])
 				}
 			}
 		}
@@ -362,7 +366,7 @@ func TestRuleIndexesStay(t *testing.T) {
 
 func TestCompileRefusesTooManyNodes(t *testing.T) {
 	_, err := Compile([]Service{{Name: "s", Routes: []Route{route("", "/a/long/path/of/several/nodes", 0)}}}, Indexes{Size: 9}, 3, nil)
-	if err == nil || !strings.Contains(err.Error(), "3 nodes") {
+	if !errors.Is(err, ErrTooBig) || !strings.Contains(err.Error(), "1 routes need 4 entries, it has 3") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -379,16 +383,39 @@ func FuzzRules(f *testing.F) {
 		}
 		s := randomService(rand.New(rand.NewPCG(seed, 0)))
 		// Now and then the very path of the request becomes a rule.
-		if p, exact, err := Pattern(strings.SplitN(path, "?", 2)[0]); err == nil && seed%2 == 0 {
-			s.Routes = append(s.Routes, Route{Path: p, Exact: exact, Group: 7})
+		if p, err := Pattern(strings.SplitN(path, "?", 2)[0]); err == nil && seed%2 == 0 {
+			s.Routes = append(s.Routes, Route{Match: Match{Path: p}, Group: 7})
 		}
 		im := mustCompile(t, []Service{s})
 		want, wantOK := reference(&s, strings.ToLower(string(r.Host)), string(r.Path))
-		got, ok := urltable.Match(im.Nodes, im.Roots[0], &r)
+		got, ok := match(im, 0, &r)
 		if ok != wantOK || ok && got != uint32(want) {
 			t.Fatalf("host %q path %q: rule %d %v, want %d %v", r.Host, r.Path, got, ok, want, wantOK)
 		}
 	})
+}
+
+// TestIndexesGoByConditions: rules for the same path keep their indexes by what else they ask for, whatever their order.
+func TestIndexesGoByConditions(t *testing.T) {
+	with := func(value string, methods ...string) Route {
+		r := route("a.example", "/x", 0)
+		r.Methods, r.Conditions = methods, []Condition{{Subject: Header, Name: "x-canary", Value: value}}
+		return r
+	}
+	routes := []Route{with("1"), with("2"), with("1", "GET"), route("a.example", "/x", 0)}
+	old := mustCompile(t, []Service{{Name: "s", Routes: routes}})
+	slices.Reverse(routes)
+	im, err := Compile([]Service{{Name: "s", Routes: routes}}, old.Indexes, 1<<19, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range old.List {
+		for _, b := range im.List {
+			if a.Match.String() == b.Match.String() && a.Index != b.Index {
+				t.Errorf("%s had index %d and has %d", a.Match.String(), a.Index, b.Index)
+			}
+		}
+	}
 }
 
 // TestRestore: names get the indexes of a list back, the index of an unknown name goes to nobody as long as it is used.

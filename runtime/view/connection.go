@@ -185,28 +185,39 @@ func (v *View) Connections(ctx context.Context, f Filter) ([]Connection, error) 
 
 // Connection shows one connection by its id, n or n.generation.
 func (v *View) Connection(ctx context.Context, id string) (Connection, error) {
-	first, second, exact := strings.Cut(id, ".")
-	n, err := strconv.ParseUint(first, 10, 32)
+	n, is, err := parseID(id)
 	if err != nil {
-		return Connection{}, fmt.Errorf("connection %q: an id is n or n.generation: %w", id, ErrNotFound)
+		return Connection{}, err
 	}
-	p, err := v.Card.Page(ctx, uint32(n))
+	p, err := v.Card.Page(ctx, n)
 	if errors.Is(err, device.ErrRange) {
 		return Connection{}, fmt.Errorf("connection %s: %w", id, ErrNotFound)
 	}
 	if err != nil {
 		return Connection{}, err
 	}
-	if p.ControlValid == 0 || exact && second != strconv.FormatUint(uint64(p.ControlGeneration), 10) {
+	if !is(&p) {
 		return Connection{}, fmt.Errorf("connection %s: %w", id, ErrNotFound)
 	}
 	r, err := v.resolver(ctx)
 	if err != nil {
 		return Connection{}, err
 	}
-	c := r.connection(uint32(n), &p)
+	c := r.connection(n, &p)
 	r.details(&c, &p)
 	return c, nil
+}
+
+// parseID reads the id of a connection, n or n.generation; is says whether a page is what it names.
+func parseID(id string) (n uint32, is func(*regs.PageEntry) bool, err error) {
+	first, second, exact := strings.Cut(id, ".")
+	v, err := strconv.ParseUint(first, 10, 32)
+	if err != nil {
+		return 0, nil, fmt.Errorf("connection %q: an id is n or n.generation: %w", id, ErrNotFound)
+	}
+	return uint32(v), func(p *regs.PageEntry) bool {
+		return p.ControlValid != 0 && (!exact || second == strconv.FormatUint(uint64(p.ControlGeneration), 10))
+	}, nil
 }
 
 func (r *resolver) connection(n uint32, p *regs.PageEntry) Connection {

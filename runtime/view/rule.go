@@ -16,10 +16,15 @@ type Rule struct {
 	Service string  `json:"service"`
 	Host    string  `json:"host"`
 	Path    string  `json:"path"`
-	Match   string  `json:"match"` // "exact", "prefix" or "default"
-	Group   string  `json:"group"`
-	Hits    *uint64 `json:"hits"` // nil: nothing counts them
+	Match   string  `json:"match"` // "exact", "prefix", "pattern", "regex" or "default"
+	Group   string  `json:"group"` // empty: it is answered
+	Hits    *uint64 `json:"hits"`  // nil: nothing counts them
 	InForce bool    `json:"in_force"`
+
+	When    []string `json:"when"`             // methods and conditions
+	Answer  string   `json:"answer,omitempty"` // what is answered, such as "reply 404"
+	Decides string   `json:"decides"`          // "card", or "host": slow, since requests that it may take are handed over
+	Slow    string   `json:"slow,omitempty"`   // why
 }
 
 // Rules reads the rule table in force with its hit counters, by service and precedence. Defaults have no counter.
@@ -51,13 +56,21 @@ func (v *View) Rules(ctx context.Context) ([]Rule, error) {
 		if e.ControlValid == 0 {
 			continue
 		}
-		r := Rule{Index: &i, Order: e.Order, Service: v.service(e.ServiceService), Group: v.group(e.ControlGroup), InForce: true}
+		r := Rule{Index: &i, Order: e.Order, Service: v.service(e.ServiceService), Group: v.group(e.ControlGroup), InForce: true, When: []string{}, Decides: "card"}
 		var c regs.RuleCounterEntry
 		c.Decode(hits[i*regs.RuleCounterWords:])
 		n := uint64(c.HitsHi)<<32 | uint64(c.HitsLo)
 		r.Hits = &n
 		if t, ok := v.Names.Rules[i]; ok {
-			r.Host, r.Path, r.Match = t.Host, t.Path, t.Match
+			r.Host, r.Path, r.Match, r.When, r.Answer, r.Slow = t.Host, t.Path, t.Match, append(r.When, t.When...), t.Answer, t.Slow
+		}
+		if e.ControlAnswer != 0 {
+			r.Group, r.Answer = "", cmp.Or(r.Answer, "reply")
+		}
+		if e.ControlHost != 0 {
+			r.Decides = "host"
+		} else {
+			r.Slow = ""
 		}
 		order[r.Service] = max(order[r.Service], e.Order+1)
 		list = append(list, r)
@@ -65,10 +78,19 @@ func (v *View) Rules(ctx context.Context) ([]Rule, error) {
 	for i := uint32(0); int(i)*regs.ServiceWords < len(services); i++ {
 		var e regs.ServiceEntry
 		e.Decode(services[i*regs.ServiceWords:])
-		if e.ControlValid != 0 && e.ControlHasDefault != 0 {
-			name := v.service(i)
-			list = append(list, Rule{Order: order[name], Service: name, Match: "default", Group: v.group(e.DefaultGroup), InForce: true})
+		name := v.service(i)
+		r := Rule{Order: order[name], Service: name, Match: "default", InForce: true, When: []string{}, Decides: "card"}
+		switch {
+		case e.ControlValid == 0:
+			continue
+		case v.Names.Defaults[i] != "": // the card knows it as a service without a default
+			r.Answer, r.Decides = v.Names.Defaults[i], "host"
+		case e.ControlHasDefault != 0:
+			r.Group = v.group(e.DefaultGroup)
+		default:
+			continue
 		}
+		list = append(list, r)
 	}
 	slices.SortStableFunc(list, func(a, b Rule) int {
 		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Order, b.Order))

@@ -32,11 +32,29 @@ type Names struct {
 	Services, Groups map[uint32]string
 	Schedulers       map[uint32]string // of groups
 	Rules            map[uint32]RuleText
-	Ports            []PortText // by port
+	Defaults         map[uint32]string // by service: what it answers where no rule takes a request
+	Ports            []PortText        // by port
+
+	// Why says of each rule of a service why it took a request or did not; nil: nobody knows.
+	Why func(*Request) []RuleWhy
+}
+
+// Request is a request that went by rules.
+type Request struct {
+	Service       uint32
+	N, Generation uint32 // its connection
+	Rule          uint32 // index of the rule that took it, plus one; zero: none
+	Client        netip.Addr
+	First         []byte // the client's first bytes, or what was made of them; empty: not known any more
 }
 
 // RuleText is what a rule asks of a request.
-type RuleText struct{ Host, Path, Match string }
+type RuleText struct {
+	Host, Path, Match string
+	When              []string // what it asks beside host and path
+	Answer            string   // what it answers; empty: it leads to a group
+	Slow              string   // why the card cannot decide on it alone; empty: it can
+}
 
 // PortText is what a configuration says about a port.
 type PortText struct {

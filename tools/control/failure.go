@@ -65,6 +65,11 @@ func Usage(what, do string) *Failure {
 	return &Failure{words: words{What: what, Do: do, Exit: ExitUsage}}
 }
 
+// Refuse is a Failure of something that is not done unless it is asked for in so many words.
+func Refuse(what, why, do string) *Failure {
+	return &Failure{words: words{What: what, Why: why, Do: do, Exit: ExitRefused}}
+}
+
 // Explain makes a Failure of any error; what says what was being done.
 func Explain(what string, err error) *Failure {
 	var f *Failure

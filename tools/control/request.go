@@ -71,6 +71,25 @@ func Check(f admin.File) (Checked, error) {
 	return r, nil
 }
 
+// Imported is a part of a configuration that was made of something else.
+type Imported struct {
+	YAML string   `json:"yaml"`
+	Left []string `json:"left"` // what was left out, and why
+}
+
+// Import makes services and groups of objects of the Kubernetes Gateway API.
+func Import(f admin.File) (Imported, error) {
+	g, err := config.ImportGateway(f.File, []byte(f.Text))
+	if err != nil {
+		return Imported{}, err
+	}
+	r := Imported{YAML: g.YAML(), Left: []string{}}
+	for _, p := range g.Left {
+		r.Left = append(r.Left, p.String())
+	}
+	return r, nil
+}
+
 // ReadDump reads what `reg dump -o json` printed; without a name it is what a dump says right after a reset.
 func ReadDump(name string, in io.Reader) ([]view.Register, error) {
 	if name == "" {
@@ -199,4 +218,20 @@ func resetRegisters() []view.Register {
 		}
 	}
 	return rs
+}
+
+// ReadPage reads what `page show -o json` printed, and explains it.
+func ReadPage(name string, in io.Reader) (p view.Page, x view.Explanation, err error) {
+	b, err := readAll(name, in)
+	if err != nil {
+		return p, x, err
+	}
+	do := "make one with: splicectl page show N -o json > FILE"
+	if err := json.Unmarshal(b, &p); err != nil {
+		return p, x, Usage(fmt.Sprintf("%s is no page: %v", name, err), do)
+	}
+	if x, err = view.ExplainPage(p); err != nil {
+		return p, x, Usage(fmt.Sprintf("%s: %v", name, err), do)
+	}
+	return p, x, nil
 }

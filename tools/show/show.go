@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -83,11 +84,20 @@ func CAM(w io.Writer, entries []view.CAMEntry) {
 
 // Rules writes a line a rule, in order of precedence.
 func Rules(w io.Writer, rules []view.Rule) {
-	table(w, "ORDER INDEX SERVICE HOST PATH MATCH GROUP HITS IN-FORCE", func(row func(...any)) {
+	var slow []string
+	table(w, "ORDER INDEX SERVICE HOST PATH MATCH WHEN TO HITS DECIDES IN-FORCE", func(row func(...any)) {
 		for _, r := range rules {
-			row(r.Order, optional(r.Index), r.Service, r.Host, r.Path, r.Match, r.Group, optional(r.Hits), yes(r.InForce))
+			decides := r.Decides
+			if r.Slow != "" {
+				decides += ", slow"
+				slow = append(slow, fmt.Sprintf("slow: order %d of %s: %s", r.Order, r.Service, r.Slow))
+			}
+			row(r.Order, optional(r.Index), r.Service, r.Host, r.Path, r.Match, strings.Join(r.When, "; "), cmp.Or(r.Answer, r.Group), optional(r.Hits), decides, yes(r.InForce))
 		}
 	})
+	for _, line := range slow {
+		fmt.Fprintln(w, line)
+	}
 }
 
 // Connections writes a line a connection.

@@ -77,13 +77,19 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestRules: what nothing counts is a dash, what was never hit is 0.
+// TestRules: what nothing counts is a dash, what was never hit is 0, and what is slow says why.
 func TestRules(t *testing.T) {
 	var b bytes.Buffer
-	Rules(&b, []view.Rule{{Service: "web", Path: "/x", Match: "exact", Hits: new(uint64), InForce: true}, {Order: 1, Service: "web", Match: "default", InForce: true}})
-	const want = "ORDER  INDEX  SERVICE  HOST  PATH  MATCH    GROUP  HITS  IN-FORCE\n" +
-		"0      -      web      -     /x    exact    -      0     yes\n" +
-		"1      -      web      -     -     default  -      -     yes\n"
+	Rules(&b, []view.Rule{
+		{Service: "web", Path: "/x", Match: "exact", When: []string{"method GET", "header a=1"}, Group: "app", Hits: new(uint64), Decides: "card", InForce: true},
+		{Order: 1, Service: "web", Path: "/y", Match: "regex", Answer: "reply 403", Hits: new(uint64), Decides: "host", Slow: "its path is a regular expression", InForce: true},
+		{Order: 2, Service: "web", Match: "default", Decides: "card", InForce: true},
+	})
+	const want = "ORDER  INDEX  SERVICE  HOST  PATH  MATCH    WHEN                    TO         HITS  DECIDES     IN-FORCE\n" +
+		"0      -      web      -     /x    exact    method GET; header a=1  app        0     card        yes\n" +
+		"1      -      web      -     /y    regex    -                       reply 403  0     host, slow  yes\n" +
+		"2      -      web      -     -     default  -                       -          -     card        yes\n" +
+		"slow: order 1 of web: its path is a regular expression\n"
 	if b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
 	}

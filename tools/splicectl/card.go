@@ -53,14 +53,6 @@ func portCommand(e *env) *cobra.Command {
 	)
 }
 
-func ruleCommand(e *env) *cobra.Command {
-	return parent("rule", "Rules",
-		leaf("list", "Rules as the hardware holds them, with hit counters", cobra.NoArgs, func(ctx context.Context, _ []string) error {
-			return get(ctx, e, "rules", nil, show.Rules)
-		}),
-	)
-}
-
 func statsCommand(e *env) *cobra.Command {
 	return leaf("stats [NAME]", "Every counter, or those below a dotted name such as pages or ports.client", cobra.MaximumNArgs(1), func(ctx context.Context, args []string) error {
 		return e.ask(ctx, func(c *control.Client) error {

@@ -31,12 +31,17 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the command line as a shell does. The card is the emulated one, the socket one of the script's own.
 func TestScripts(t *testing.T) {
+	captures, err := filepath.Abs(filepath.Join("testdata", "capture"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("SPLICE_CARD", "emu")
+			e.Setenv("CAPTURE", captures) // a connection's page, and captures of both wires
 			e.Setenv("SPLICE_SOCKET", filepath.Join(e.WorkDir, "splice.sock"))
 			e.Defer(func() {
 				if err := endCards(e.WorkDir); err != nil {
