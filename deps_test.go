@@ -67,7 +67,7 @@ runtime/exception/reassembly -
 runtime/exception       regs runtime/config runtime/exception/reassembly runtime/head runtime/health runtime/neighbour runtime/rule
 runtime/view            regs driver driver/device
 runtime/daemon          regs driver runtime/config runtime/connlog runtime/exception runtime/head runtime/health runtime/neighbour runtime/rule runtime/schedule runtime/view
-runtime/connlog         regs driver
+runtime/connlog         regs driver runtime/head
 runtime/admin           driver driver/device runtime/config runtime/daemon runtime/rule runtime/view
 
 tools/netlab/...        tools/netlab

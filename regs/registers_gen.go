@@ -1748,7 +1748,7 @@ const (
 	RingWriteback   Reg = 0x31028 // IOVA of a word the card writes its own index to, a multiple of 64; zero: none. (bytes)
 	RingSequence    Reg = 0x31030 // Sequence number of the next descriptor, the lost ones counted.
 	RingDescriptors Reg = 0x31040 // Descriptors moved.
-	RingLost        Reg = 0x31048 // Descriptors not written because the ring was full or stopped. For frames about which no connection waits the exception ring is full while less than a quarter is free.
+	RingLost        Reg = 0x31048 // Descriptors not written because the ring was full or stopped. For frames about which no connection waits the exception ring is full while less than a quarter is free, for requests that can only be refused while less than an eighth is.
 	RingTruncated   Reg = 0x31050 // Frames that did not fit their buffer.
 )
 

@@ -1004,7 +1004,7 @@
 #define SPLICENIC_RING_SEQUENCE 0x31030u
 /* descriptors: Descriptors moved. */
 #define SPLICENIC_RING_DESCRIPTORS 0x31040u
-/* lost: Descriptors not written because the ring was full or stopped. For frames about which no connection waits the exception ring is full while less than a quarter is free. */
+/* lost: Descriptors not written because the ring was full or stopped. For frames about which no connection waits the exception ring is full while less than a quarter is free, for requests that can only be refused while less than an eighth is. */
 #define SPLICENIC_RING_LOST 0x31048u
 /* truncated: Frames that did not fit their buffer. */
 #define SPLICENIC_RING_TRUNCATED 0x31050u

@@ -1176,7 +1176,7 @@ package splicenic_pkg;
   localparam logic [31:0] RING_SEQUENCE = 32'h00031030;
   // descriptors, ro: Descriptors moved.
   localparam logic [31:0] RING_DESCRIPTORS = 32'h00031040;
-  // lost, ro: Descriptors not written because the ring was full or stopped. For frames about which no connection waits the exception ring is full while less than a quarter is free.
+  // lost, ro: Descriptors not written because the ring was full or stopped. For frames about which no connection waits the exception ring is full while less than a quarter is free, for requests that can only be refused while less than an eighth is.
   localparam logic [31:0] RING_LOST = 32'h00031048;
   // truncated, ro: Frames that did not fit their buffer.
   localparam logic [31:0] RING_TRUNCATED = 32'h00031050;

@@ -553,7 +553,7 @@ var Blocks = []BlockInfo{
 			{Name: "writeback", Offset: 0x28, Count: 1, Stride: 8, Access: RW, Class: ClassPointer, Wide: true, Unit: "bytes", Doc: "IOVA of a word the card writes its own index to, a multiple of 64; zero: none."},
 			{Name: "sequence", Offset: 0x30, Count: 1, Stride: 4, Access: RO, Class: ClassPointer, Doc: "Sequence number of the next descriptor, the lost ones counted."},
 			{Name: "descriptors", Offset: 0x40, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Descriptors moved."},
-			{Name: "lost", Offset: 0x48, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Descriptors not written because the ring was full or stopped. For frames about which no connection waits the exception ring is full while less than a quarter is free."},
+			{Name: "lost", Offset: 0x48, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Descriptors not written because the ring was full or stopped. For frames about which no connection waits the exception ring is full while less than a quarter is free, for requests that can only be refused while less than an eighth is."},
 			{Name: "truncated", Offset: 0x50, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Frames that did not fit their buffer."},
 		}},
 }

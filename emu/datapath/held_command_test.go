@@ -275,9 +275,9 @@ func TestConnectGroup(t *testing.T) {
 	b.asks(t, c, 0)
 	n := b.pageFor(t, c)
 	w := b.c.page(n)
-	k, h := b.c.serverKey(w, 0)
+	k, _ := b.c.serverKey(w, 0)
 	k.Ports, k.Index = uint32(c.port), 2
-	h = b.c.cams[ServerSide].Hash(&k)
+	h := b.c.cams[ServerSide].Hash(&k)
 	other := b.waiting(t, plainOptions)
 	holder := b.pageFor(t, other)
 	b.c.cams[ServerSide].Insert(&k, h, handleOf(holder, b.c.page(holder)), false)

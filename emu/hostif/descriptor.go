@@ -10,7 +10,7 @@ func (h *Interface) Exception(frame []byte, e *regs.ExceptionEntry) (ok bool) {
 	if e.Sequence, ok = h.begin(i); !ok {
 		return false
 	}
-	if n := r.entries(); !waits(e.ReasonReason) && h.index(i)-r.get(regs.RingConsumer) >= n-n/4 {
+	if n := r.entries(); h.index(i)-r.get(regs.RingConsumer) >= n-kept(e.ReasonReason, n) {
 		r.count(regs.RingLost)
 		return false
 	}
@@ -28,15 +28,22 @@ func (h *Interface) Exception(frame []byte, e *regs.ExceptionEntry) (ok bool) {
 	return true
 }
 
-// waits says whether a connection waits for what the host makes of an exception. For these a quarter of the ring stays
-// free: a flood of other frames never keeps a connection from its server.
-func waits(reason uint32) bool {
+// kept is how many of a ring's n descriptors an exception leaves free: none where a server may get what a connection
+// waits with, an eighth where the host has only words for it, a quarter where no connection waits. So neither clients that
+// say nothing sensible nor a flood of other frames keep a connection from its server.
+func kept(reason, n uint32) uint32 {
 	switch reason {
-	case regs.ExceptionReasonReasonBadRequest, regs.ExceptionReasonReasonNoRule, regs.ExceptionReasonReasonNoServer,
-		regs.ExceptionReasonReasonHeadTooLarge, regs.ExceptionReasonReasonServerFailed, regs.ExceptionReasonReasonKeyExists:
-		return true
+	case regs.ExceptionReasonReasonNoRule, regs.ExceptionReasonReasonNoServer, regs.ExceptionReasonReasonHeadTooLarge,
+		regs.ExceptionReasonReasonServerFailed, regs.ExceptionReasonReasonKeyExists:
+		return 0
+	case regs.ExceptionReasonReasonBadRequest, regs.ExceptionReasonReasonHeadTimeout, regs.ExceptionReasonReasonNotHttp,
+		regs.ExceptionReasonReasonNotTls, regs.ExceptionReasonReasonH2c, regs.ExceptionReasonReasonBadHello:
+		return n / 8
 	}
-	return reason >= regs.ExceptionReasonReasonRewrite
+	if reason >= regs.ExceptionReasonReasonRewrite {
+		return 0
+	}
+	return n / 4
 }
 
 // fill puts bytes into the buffer of the next descriptor of ring i, as many as there is room for.

@@ -202,24 +202,32 @@ func TestPhaseWrap(t *testing.T) {
 	}
 }
 
-// TestShare: frames leave a quarter of the exception ring to connections that wait for the host.
+// TestShare: what no connection waits with leaves a quarter of the exception ring free, and what can only be refused an
+// eighth, for connections that are to come to a server.
 func TestShare(t *testing.T) {
 	b := newBench(t, regs.RingException)
-	flood := func(reason uint32) (taken int) {
+	for _, x := range []struct {
+		name   string
+		reason uint32
+		want   int // that find room behind those before
+	}{
+		{"fragments", regs.ExceptionReasonReasonFragment, entries - entries/4},
+		{"clients that said too little", regs.ExceptionReasonReasonHeadTimeout, entries/4 - entries/8},
+		{"bad requests", regs.ExceptionReasonReasonBadRequest, 0},
+		{"requests to be altered", regs.ExceptionReasonReasonRewrite, entries / 8},
+		{"servers that failed", regs.ExceptionReasonReasonServerFailed, 0},
+	} {
+		taken := 0
 		for range 2 * entries {
-			if b.h.Exception([]byte{1}, &regs.ExceptionEntry{ReasonReason: reason}) {
+			if b.h.Exception([]byte{1}, &regs.ExceptionEntry{ReasonReason: x.reason}) {
 				taken++
 			}
 		}
-		return taken
+		if taken != x.want {
+			t.Errorf("%d %s find room, want %d", taken, x.name, x.want)
+		}
 	}
-	if got, want := flood(regs.ExceptionReasonReasonFragment), entries-entries/4; got != want {
-		t.Errorf("%d fragments find room, want %d", got, want)
-	}
-	if got, want := flood(regs.ExceptionReasonReasonServerFailed), entries/4; got != want {
-		t.Errorf("%d connections find room behind them, want %d", got, want)
-	}
-	b.counter(regs.RingLost, regs.RingException, 3*entries)
+	b.counter(regs.RingLost, regs.RingException, 9*entries)
 }
 
 // TestFull: what does not fit is lost and counted, the sequence number tells, and nothing is overwritten.

@@ -150,6 +150,7 @@ func TestInterfaceGone(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			lab := newLab(t)
 			peer, card := namespace(t, lab, "peer"), namespace(t, lab, "card")
+			check(t, peer.Sysctl("net.ipv6.conf.default.disable_ipv6", "1")) // it has nothing to say of its own
 			check(t, lab.Link(peer, "eth0", card, "eth1"), card.Down("eth1"))
 			p := openIn(t, card, "eth1")
 			check(t, wait(p, func() bool { return p.Link().Up }))

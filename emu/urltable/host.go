@@ -1,7 +1,7 @@
 package urltable
 
-// cutPort checks "host [":" port]" (RFC 3986 3.2.2) and returns the host, an IPv6 literal with its brackets. Labels within a name are not empty. An empty
-// host has no port either.
+// cutPort checks "host [":" port]" (RFC 3986 3.2.2) and returns the host, an IPv6 literal with its brackets. Labels within a
+// name are not empty. An empty host has no port either.
 func cutPort(s []byte) (host []byte, ok bool) {
 	i := 0
 	if len(s) > 0 && s[0] == '[' {

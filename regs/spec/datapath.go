@@ -432,7 +432,7 @@ func ring() Block {
 			{Name: "sequence", Offset: 0x30, Access: RO, Class: Pointer, Doc: "Sequence number of the next descriptor, the lost ones counted."},
 		}, counters(0x40,
 			count{"descriptors", "", "Descriptors moved."},
-			count{"lost", "", "Descriptors not written because the ring was full or stopped. For frames about which no connection waits the exception ring is full while less than a quarter is free."},
+			count{"lost", "", "Descriptors not written because the ring was full or stopped. For frames about which no connection waits the exception ring is full while less than a quarter is free, for requests that can only be refused while less than an eighth is."},
 			count{"truncated", "", "Frames that did not fit their buffer."},
 		)),
 	}

@@ -54,7 +54,7 @@ var kinds = []struct {
 	{errTooLarge, http.StatusRequestEntityTooLarge, 2, fmt.Sprintf("send less: a configuration file has at most %d bytes", config.MaxBytes)},
 	{errSlow, http.StatusRequestTimeout, 2, "send the whole body"},
 	{errNoRuntime, http.StatusServiceUnavailable, 1, "start one: splicectl run -c FILE"},
-	{view.ErrNotFound, http.StatusNotFound, 1, "list what there is"},
+	{view.ErrNotFound, http.StatusNotFound, 1, "list what there is: splicectl conn list, cam list, reg list"},
 	{view.ErrRefused, http.StatusConflict, 6, "see the register's access kind: splicectl reg list"},
 	{daemon.ErrRestart, http.StatusConflict, 6, "restart the runtime with the new file"},
 	{rule.ErrFull, http.StatusConflict, 6, "make the configuration smaller, or wait until connections have ended"},

@@ -129,7 +129,7 @@ func TestEndpoints(t *testing.T) {
 		{"POST", "/v1/config/diff", file(t, good), 200, is{"changes.0.op": "add"}},
 		{"POST", "/v1/config/apply", file(t, good), 200, is{"generation": 1.0, "changes.0.op": "add"}},
 		{"POST", "/v1/config/apply", file(t, good), 200, is{"generation": 1.0, "changes.0": nil}},
-		{"POST", "/v1/config/apply", file(t, good+"x: y\n"), 422, is{"error.what": "apply configuration", "error.exit": 2.0, "problems.0.message": "unknown key of the configuration"}},
+		{"POST", "/v1/config/apply", file(t, good+"x: y\n"), 422, is{"error.what": "apply configuration", "error.exit": 2.0, "problems.0.message": "unknown key of the configuration; there is card, emu, ports, services, groups, defence, log, seed, socket"}},
 		{"POST", "/v1/config/apply", file(t, good+"seed: 9\n"), 409, is{"error.exit": 6.0}},
 		{"POST", "/v1/config/diff", file(t, strings.Replace(good, "weight: 3", "weight: 4", 1)), 200, is{"changes.0.kind": "server", "changes.0.from": "weight 3", "changes.0.to": "weight 4", "changes.1": nil}},
 		{"GET", "/v1/config", "", 200, is{"file": "x.yaml", "text": good}},

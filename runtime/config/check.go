@@ -255,7 +255,7 @@ func (k *checker) routes() {
 	}
 	for i := range k.c.Groups {
 		g := &k.c.Groups[i]
-		target(g.At, fmt.Sprintf("groups[%d].sorry", i), g.Sorry.Group)
+		target(g.Sorry.At, fmt.Sprintf("groups[%d].sorry", i), g.Sorry.Group)
 		k.sorry(i, g)
 	}
 	for i, s := range k.c.Services {
@@ -265,9 +265,9 @@ func (k *checker) routes() {
 		if s.Default.Nowhere() && len(s.Routes) == 0 && s.H2C == "" && s.Protocol != TCP {
 			k.problem(s.At, key, "service %s has neither routes nor default: no request would go anywhere", s.Name)
 		}
-		target(s.At, key+".default", s.Default.Group)
+		target(s.Default.At, key+".default", s.Default.Group)
 		for _, r := range s.Routes {
-			target(r.At, fmt.Sprintf("%s.routes[%d].to", key, r.item), r.To.Group)
+			target(r.To.At, fmt.Sprintf("%s.routes[%d].to", key, r.item), r.To.Group)
 		}
 		k.lint(key, &s)
 	}

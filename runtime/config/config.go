@@ -213,6 +213,7 @@ var existings = [...]string{Append: "append", Replace: "replace", Refuse: "refus
 
 // Target is where requests go: to a group, or they are answered. The zero value is nowhere.
 type Target struct {
+	At    Position
 	Group string
 	Reply *Reply
 }

@@ -67,7 +67,7 @@ func (d *decoder) content(s *Service) []field {
 		}},
 		{"server_first", func(v value) {
 			if s.ServerFirst = d.boolean(v); s.ServerFirst && s.Protocol != TCP {
-				d.problem(v.at, v.key, "a %s service chooses by what the client says first; a server that speaks first needs protocol: tcp", s.Protocol)
+				d.problem(v.at, v.key, "with protocol: %s the client speaks first, and its words choose the server; a server that speaks first needs protocol: tcp", s.Protocol)
 			}
 		}},
 		{"fallback", func(v value) { d.duration(v, &s.Fallback) }},
@@ -223,12 +223,15 @@ func (d *decoder) pathPattern(v value) rule.Path {
 	}
 	if _, ok := v.node.(ast.ScalarNode); !ok {
 		p := rule.Path{}
+		if d.pathAsText(v) {
+			return p
+		}
 		given := false
 		ok := d.mapping(v, "a path", []field{{"regex", func(v value) {
 			p, given = rule.Path{Kind: rule.RegexpPath, Text: d.regexp(v)}, true
 		}}})
 		if ok && !given {
-			d.problem(v.at, v.key, "regex is missing")
+			d.problem(v.at, v.key, "has no regex; every other path is a text: /a for that path, /a/* for all below it too")
 		}
 		return p
 	}
@@ -241,6 +244,25 @@ func (d *decoder) pathPattern(v value) rule.Path {
 		d.problem(v.at, v.key, "%v", err)
 	}
 	return path
+}
+
+// pathAsText says how a path of a kind is written that others make a mapping of; false where v is none.
+func (d *decoder) pathAsText(v value) bool {
+	pairs, _ := pairsOf(v.node)
+	for _, p := range pairs {
+		key, _ := p.Key.(*ast.StringNode)
+		path, _ := p.Value.(*ast.StringNode)
+		if key == nil || path == nil || key.Value != "prefix" && key.Value != "exact" {
+			continue
+		}
+		text := path.Value
+		if key.Value == "prefix" {
+			text = strings.TrimRight(text, "/") + "/*"
+		}
+		d.problem(position(p.Key), join(v.key, key.Value), "is written as a text: path: %s", clip(text))
+		return true
+	}
+	return false
 }
 
 func (d *decoder) regexp(v value) string {
@@ -424,8 +446,9 @@ func network(s string) (netip.Prefix, error) {
 // target decodes where requests go: the name of a group, or how they are answered. of is the path of the route.
 func (d *decoder) target(v value, of rule.Path) (t Target) {
 	if _, ok := v.node.(ast.ScalarNode); ok {
-		return Target{Group: d.identifier(v, "group")}
+		return Target{At: v.at, Group: d.identifier(v, "group")}
 	}
+	t.At = v.at
 	n := 0
 	set := func(decode func(v value) *Reply) func(v value) {
 		return func(v value) {
@@ -437,7 +460,7 @@ func (d *decoder) target(v value, of rule.Path) (t Target) {
 		{"reply", set(d.reply)},
 		{"redirect", set(func(v value) *Reply { return d.redirect(v, of) })},
 	})
-	if ok && n != 1 {
+	if ok && n != 1 && !d.complains(v.key) {
 		d.problem(v.at, v.key, "wants one of reply and redirect, or the name of a group alone")
 	}
 	return t

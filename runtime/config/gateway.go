@@ -107,7 +107,6 @@ type gatewayRule struct {
 	key      string
 	matches  []rule.Match
 	redirect *Reply
-	prefix   bool // the redirect replaces the prefix
 	backends []backend
 	left     bool // something of it cannot be said
 }
@@ -189,16 +188,39 @@ func (g *importer) metadata(v value) (r gatewayRoute, service string) {
 		return r, ""
 	}
 	word := func(to *string) func(v value) {
-		return func(v value) { *to, _ = g.text(v, "a word") }
+		return func(v value) { *to = g.name(v) }
 	}
 	g.loose(v, "metadata", map[string]func(v value){
-		"name": word(&r.name), "namespace": word(&r.namespace), "creationTimestamp": word(&r.created),
+		"name": word(&r.name), "namespace": word(&r.namespace),
+		"creationTimestamp": func(v value) { r.created, _ = g.text(v, "a time") },
 		"labels": func(v value) {
 			g.loose(v, "labels", map[string]func(v value){"kubernetes.io/service-name": word(&service)})
 		},
 	})
 	return r, service
 }
+
+// name decodes the name of an object, which is written out as it stands: a line break in it would begin a key of its own.
+func (g *importer) name(v value) string {
+	s, ok := g.text(v, "a name")
+	if !ok {
+		return ""
+	}
+	for _, r := range s {
+		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", r) {
+			g.problem(v.at, v.key, "name %q holds %q; letters, digits, dash, dot and underscore are allowed", clip(s), r)
+			return ""
+		}
+	}
+	if len(s) == 0 || len(s) > maxName {
+		g.problem(v.at, v.key, "name %q has %d characters; it may have 1 to %d", clip(s), len(s), maxName)
+		return ""
+	}
+	return s
+}
+
+// maxName is how long Kubernetes lets a name be.
+const maxName = 253
 
 func (g *importer) endpointSlice(v, meta value) {
 	about, service := g.metadata(meta)
@@ -282,8 +304,8 @@ func (g *importer) route(kind string, meta, spec value) {
 func (g *importer) parent(v value, namespace string) string {
 	name := ""
 	g.loose(v, "a parentRef", map[string]func(v value){
-		"name":      func(v value) { name, _ = g.text(v, "a name") },
-		"namespace": func(v value) { namespace, _ = g.text(v, "a name") },
+		"name":      func(v value) { name = g.name(v) },
+		"namespace": func(v value) { namespace = g.name(v) },
 	})
 	return namespace + "/" + name
 }
@@ -422,8 +444,8 @@ func (g *importer) backend(v value, namespace string, of *gatewayRule) {
 	b := backend{namespace: namespace, weight: 1}
 	kind := "Service"
 	g.loose(v, "a backendRef", map[string]func(v value){
-		"name":      func(v value) { b.name, _ = g.text(v, "a name") },
-		"namespace": func(v value) { b.namespace, _ = g.text(v, "a name") },
+		"name":      func(v value) { b.name = g.name(v) },
+		"namespace": func(v value) { b.namespace = g.name(v) },
 		"port":      func(v value) { b.port = int(g.number(v, "port", 1, 65535)) },
 		"weight":    func(v value) { b.weight = int(g.number(v, "weight", 0, 1_000_000)) },
 		"kind":      func(v value) { kind, _ = g.text(v, "a kind") },

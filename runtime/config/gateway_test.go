@@ -71,6 +71,9 @@ func TestImportGatewayProblems(t *testing.T) {
 		{"regular expression", route("  - matches: [{path: {type: RegularExpression, value: \"(\"}}]\n"), "in.yaml:6:22: HTTPRoute default/a.rules[0].matches[0].path: regular expression"},
 		{"path", route("  - matches: [{path: {value: a}}]\n"), "does not begin with a slash"},
 		{"port", route("  - backendRefs: [{name: a, port: 99999}]\n"), "port is 99999"},
+		{"a name that would begin a key", route("  - backendRefs: [{name: \"b\\ncard: auto #\", port: 80}]\n"), "in.yaml:6:26: HTTPRoute default/a.rules[0].backendRefs[0].name: name"},
+		{"a namespace that would", strings.Replace(route(""), "{name: a}", "{name: a, namespace: \"a\\nb: c\"}", 1), "metadata.namespace: name"},
+		{"a Gateway that would", strings.Replace(route(""), "spec:\n", "spec:\n  parentRefs: [{name: \"a\\nb: c\"}]\n", 1), "parentRefs[0].name: name"},
 		{"address", "kind: EndpointSlice\nendpoints: [{addresses: [x]}]\n", `"x" is no address`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -79,6 +82,19 @@ func TestImportGatewayProblems(t *testing.T) {
 				t.Errorf("error %v, want %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestImportGatewayMany: how many keys a mapping may have says nothing about how many documents there may be.
+func TestImportGatewayMany(t *testing.T) {
+	const n = 1001
+	one := "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: a}\nspec:\n  rules:\n  - backendRefs: [{name: b, port: 80}]\n"
+	g, err := ImportGateway("in.yaml", []byte(strings.Repeat("---\n"+one, n)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(g.Services[0].Routes); got != n {
+		t.Errorf("%d routes, want %d", got, n)
 	}
 }
 

@@ -14,11 +14,11 @@ func (g *Imported) YAML() string {
 	for _, p := range g.Left {
 		fmt.Fprintf(&b, "# left out: %s\n", strings.ReplaceAll(p.String(), "\n", " "))
 	}
-	b.WriteString("services:\n")
+	b.WriteString("services:" + map[bool]string{true: " []"}[len(g.Services) == 0] + "\n")
 	for i := range g.Services {
 		g.Services[i].write(&b)
 	}
-	b.WriteString("groups:\n")
+	b.WriteString("groups:" + map[bool]string{true: " []"}[len(g.Groups) == 0] + "\n")
 	for i := range g.Groups {
 		group := &g.Groups[i]
 		fmt.Fprintf(&b, "  - name: %s  # %s\n", group.Name, group.From)
@@ -118,7 +118,7 @@ func (t Target) source() string {
 
 // asWord writes a text as it stands where YAML takes it for itself, else in quotes.
 func asWord(s string) string {
-	if _, raw := scalar(s); raw == s && s[0] != '"' {
+	if _, raw := scalar(s); s != "" && raw == s && s[0] != '"' {
 		return s
 	}
 	return strconv.Quote(s)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -117,6 +118,10 @@ func (d *decoder) syntax(err error) {
 		hint := ""
 		if t := s.Token; t.Type == token.AliasType || t.Prev != nil && t.Prev.Type == token.AliasType {
 			hint = ` (text that begins with an asterisk has to be quoted: "*.example")`
+		} else if strings.Contains(s.Message, "'\t'") {
+			hint = " (YAML is indented with spaces, no tabs)"
+		} else if strings.Contains(s.Message, "not allowed in this context") {
+			hint = " (is it indented like the lines it belongs to?)"
 		}
 		d.problem(Position{s.Token.Position.Line, s.Token.Position.Column}, "", "%s%s", s.Message, hint)
 		return

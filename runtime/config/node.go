@@ -101,7 +101,7 @@ func clip(s string) string {
 func (d *decoder) mapping(v value, what string, fields []field) bool {
 	pairs, ok := pairsOf(v.node)
 	if !ok {
-		d.problem(v.at, v.key, "wants a mapping (%s), got %s", what, describe(v.node))
+		d.problem(v.at, v.key, "wants a mapping (%s: %s), got %s", what, keysOf(fields), describe(v.node))
 		return false
 	}
 	seen := map[string]Position{}
@@ -109,6 +109,17 @@ func (d *decoder) mapping(v value, what string, fields []field) bool {
 		d.pair(v, p, what, fields, seen)
 	}
 	return true
+}
+
+// keysOf lists the keys that this build supports.
+func keysOf(fields []field) string {
+	var names []string
+	for _, f := range fields {
+		if f.decode != nil {
+			names = append(names, f.key)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // pairsOf returns what a mapping holds; false where n is none.
@@ -165,7 +176,11 @@ func (d *decoder) pair(v value, p *ast.MappingValueNode, what string, fields []f
 		for i := range fields {
 			names[i] = fields[i].key
 		}
-		d.problem(at, key, "unknown key of %s", what).Near = d.near(name.Value, names)
+		if near := d.near(name.Value, names); near != "" {
+			d.problem(at, key, "unknown key of %s", what).Near = near
+		} else {
+			d.problem(at, key, "unknown key of %s; there is %s", what, keysOf(fields))
+		}
 		return
 	}
 	if fields[i].decode == nil {
@@ -192,7 +207,12 @@ func join(path, key string) string {
 func (d *decoder) list(v value, each func(v value)) {
 	n, ok := v.node.(*ast.SequenceNode)
 	if !ok {
-		d.problem(v.at, v.key, "wants a list, got %s", describe(v.node))
+		hint := ""
+		switch v.node.(type) {
+		case *ast.StringNode, *ast.IntegerNode:
+			hint = ": write [" + clip(v.node.GetToken().Value) + "]"
+		}
+		d.problem(v.at, v.key, "wants a list, got %s%s", describe(v.node), hint)
 		return
 	}
 	i := -1

@@ -46,7 +46,7 @@ func (k *checker) sorry(i int, g *Group) {
 	for next := g; next != nil && next.Sorry.Group != "" && !seen[next.Name]; next = k.c.Group(next.Sorry.Group) {
 		seen[next.Name] = true
 		if next.Sorry.Group == g.Name {
-			k.problem(g.At, at, "leads back to group %s itself", g.Name)
+			k.problem(g.Sorry.At, at, "leads back to group %s itself", g.Name)
 		}
 	}
 }

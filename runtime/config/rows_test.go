@@ -95,7 +95,7 @@ func TestHundredThousandRoutes(t *testing.T) {
 	if len(s.Routes) != n || len(c.Warnings) != 0 || s.Routes[n-1].At != (Position{Line: n + 9, Column: 9}) || s.Routes[n-1].item != n-1 {
 		t.Errorf("%d routes, %d warnings, the last is %+v", len(s.Routes), len(c.Warnings), s.Routes[len(s.Routes)-1])
 	}
-	if _, err := Load("x.yaml", []byte(spoken(b.String()+"\n  - {path: /p, to: apq}"))); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("x.yaml:%d:9: services[0].routes[%d].to: there is no group apq", n+10, n)) {
+	if _, err := Load("x.yaml", []byte(spoken(b.String()+"\n  - {path: /p, to: apq}"))); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("x.yaml:%d:24: services[0].routes[%d].to: there is no group apq", n+10, n)) {
 		t.Errorf("error %v", err)
 	}
 }

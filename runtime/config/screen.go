@@ -141,6 +141,8 @@ func (m *meter) add(t *token.Token) {
 	m.line, m.opened = t.Position.Line, false
 	flow := m.top().flow
 	switch t.Type {
+	case token.DocumentHeaderType, token.DocumentEndType: // of another document
+		m.levels, m.opened = m.levels[:0], true
 	case token.SequenceStartType, token.MappingStartType:
 		m.push(level{flow: true, mapping: t.Type == token.MappingStartType, members: 1})
 	case token.SequenceEndType, token.MappingEndType:

@@ -179,11 +179,14 @@ func (r *record) chosen(rule uint32, names Names) {
 	}
 }
 
-// tried says whether a connection that ended for this reason had a server, spliced or not.
-func tried(reason uint32) bool {
-	switch reason {
+// tried says whether a connection that ended so had a server, spliced or not. One that the card or the host answered ends
+// like a splice, but nothing came from a server.
+func tried(e *regs.EventEntry) bool {
+	switch e.ReasonReason {
+	case regs.EventReasonReasonExpiredClosing:
+		return e.PacketsServer != 0
 	case regs.EventReasonReasonExpiredServerSyn, regs.EventReasonReasonAbortServerSyn, regs.EventReasonReasonAbortRefused,
-		regs.EventReasonReasonAbortProfile, regs.EventReasonReasonAbortHeld, regs.EventReasonReasonExpiredIdle, regs.EventReasonReasonExpiredClosing:
+		regs.EventReasonReasonAbortProfile, regs.EventReasonReasonAbortHeld, regs.EventReasonReasonExpiredIdle:
 		return true
 	}
 	return false
@@ -219,7 +222,7 @@ func (l *Log) close(r *record, e *regs.EventEntry) {
 	if r.Rule == nil {
 		r.chosen(e.Rule, l.names)
 	}
-	if r.Server == "" && tried(e.ReasonReason) {
+	if r.Server == "" && tried(e) {
 		r.Server = l.names.Server(e.IndexServer)
 	}
 }

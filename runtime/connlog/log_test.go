@@ -103,6 +103,9 @@ func TestLog(t *testing.T) {
 		{"a server that refused", []regs.EventEntry{ev(opened, 9, 2, 100, nil), ev(closed, 9, 2, 190, func(e *regs.EventEntry) {
 			*e = regs.EventEntry{ControlType: closed, HandleN: 9, HandleGeneration: 2, Tick: 190, IndexService: 1, IndexServer: 7, ReasonReason: regs.EventReasonReasonAbortRefused}
 		})}, []string{`{"client":"198.18.0.10:40000","duration_ms":90,"end":"reason12","id":"9.2","server":"server7","service":"service1","time":"2026-01-01T00:00:00.1Z","vip":"198.18.0.80:80"}`}, 0, Counters{Lines: 1}},
+		{"answered in the server's place, and not closed by the client", []regs.EventEntry{ev(opened, 9, 2, 100, nil), ev(closed, 9, 2, 190, func(e *regs.EventEntry) {
+			*e = regs.EventEntry{ControlType: closed, HandleN: 9, HandleGeneration: 2, Tick: 190, IndexService: 1, PacketsClient: 4, ReasonReason: regs.EventReasonReasonExpiredClosing}
+		})}, []string{`{"client":"198.18.0.10:40000","duration_ms":90,"end":"reason8","id":"9.2","packets_client":4,"service":"service1","time":"2026-01-01T00:00:00.1Z","vip":"198.18.0.80:80"}`}, 0, Counters{Lines: 1}},
 		{"ipv6", []regs.EventEntry{ev(opened, 9, 2, 100, func(e *regs.EventEntry) {
 			_, w := driver.AddressWords(netip.MustParseAddr("2001:db8::10"))
 			e.PacketsClient, e.PacketsServer, e.BytesClient, e.BytesServer, e.Delta = w[0], w[1], w[2], w[3], 6

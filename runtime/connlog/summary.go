@@ -3,6 +3,8 @@ package connlog
 import (
 	"bytes"
 	"encoding/binary"
+
+	heads "splicenic/runtime/head"
 )
 
 // Kind says what the first bytes of a service's clients are.
@@ -22,13 +24,10 @@ const (
 	maxPath   = 1024
 )
 
-// proxySignature begins a PROXY header of version 2, which is the host's and not the client's.
-const proxySignature = "\r\n\r\n\x00\r\nQUIT\n"
-
 // summary reads the begin of a head. The card has judged the head; this must only not be led astray by bytes that are
 // none, or not all there. nil: nothing is known.
 func summary(k Kind, b []byte) *Head {
-	b = Client(b)
+	b = heads.CutProxy(b) // which is the host's and not the client's
 	switch k {
 	case Request:
 		return request(b)
@@ -36,15 +35,6 @@ func summary(k Kind, b []byte) *Head {
 		return hello(b)
 	}
 	return nil
-}
-
-// Client is what of a stream's begin is the client's: all behind a PROXY header of version 2.
-func Client(b []byte) []byte {
-	const fixed = 16
-	if len(b) >= fixed && string(b[:len(proxySignature)]) == proxySignature {
-		b = b[min(fixed+int(binary.BigEndian.Uint16(b[14:])), len(b)):]
-	}
-	return b
 }
 
 // line takes a line off; whole says whether its end is there.

@@ -31,6 +31,9 @@ func clientHello(name string) []byte {
 	return r.b
 }
 
+// signature begins a PROXY header of version 2.
+const signature = "\r\n\r\n\x00\r\nQUIT\n"
+
 // records cuts the handshake of a hello into records of n bytes.
 func records(hello []byte, n int) []byte {
 	var b []byte
@@ -44,7 +47,7 @@ func records(hello []byte, n int) []byte {
 
 func TestSummary(t *testing.T) {
 	hello := clientHello("shop.example")
-	proxy := proxySignature + "\x21\x11\x00\x0c" + strings.Repeat("x", 12)
+	proxy := signature + "\x21\x11\x00\x0c" + strings.Repeat("x", 12)
 	for _, row := range []struct {
 		name string
 		kind Kind
@@ -68,7 +71,7 @@ func TestSummary(t *testing.T) {
 		{"long path", Request, "GET /" + strings.Repeat("a", 2000) + " HTTP/1.1\r\nHost: a\r\n\r\n", &Head{Method: "GET", Host: "a", Path: "/" + strings.Repeat("a", maxPath-1), Cut: true}},
 		{"long host", Request, "GET / HTTP/1.1\r\nHost: " + strings.Repeat("a", 300) + "\r\n\r\n", &Head{Method: "GET", Host: strings.Repeat("a", maxHost), Path: "/", Cut: true}},
 		{"behind a PROXY header", Request, proxy + "GET / HTTP/1.1\r\nHost: a\r\n\r\n", &Head{Method: "GET", Host: "a", Path: "/"}},
-		{"a PROXY header longer than all", Request, proxySignature + "\x21\x11\xff\xffGET / HTTP/1.1\r\n", nil},
+		{"a PROXY header longer than all", Request, signature + "\x21\x11\xff\xffGET / HTTP/1.1\r\n", nil},
 		{"no version", Request, "PASS secret\r\n", nil},
 		{"another version", Request, "AUTH secret secret\r\n", nil},
 		{"nothing", Request, "", nil},
@@ -101,7 +104,7 @@ func TestHelloCut(t *testing.T) {
 
 func FuzzSummary(f *testing.F) {
 	f.Add(byte(1), []byte("GET /a?b HTTP/1.1\r\nHost: a\r\n\r\n"))
-	f.Add(byte(1), []byte(proxySignature+"\x21\x11\x00\x0cxxxxxxxxxxxxGET http://u@h HTTP/1.1\r\n\r\n"))
+	f.Add(byte(1), []byte(signature+"\x21\x11\x00\x0cxxxxxxxxxxxxGET http://u@h HTTP/1.1\r\n\r\n"))
 	f.Add(byte(2), records(clientHello("a.example"), 100))
 	f.Fuzz(func(t *testing.T, kind byte, b []byte) {
 		h := summary(Kind(kind%3), b)

@@ -18,11 +18,23 @@ import (
 
 // Apply makes a configuration count. On an error the one before stays in force, and Status tells.
 func (d *Daemon) Apply(ctx context.Context, c *config.Config) (*Applied, error) {
+	a, was, err := d.change(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	a.Changes = config.Diff(was, c) // with many routes that takes a while, in which connections must not wait
+	d.log.Info("configuration applied", "file", c.File, "generation", a.Generation, "changes", len(a.Changes))
+	return a, nil
+}
+
+// change is Apply but for telling what changed from the configuration before, which it returns.
+func (d *Daemon) change(ctx context.Context, c *config.Config) (a *Applied, was *config.Config, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	a, err := d.apply(ctx, c)
+	was = d.cfg
+	a, err = d.apply(ctx, c)
 	d.reloaded(err)
-	return a, err
+	return a, was, err
 }
 
 // Load reads a configuration and applies it. What is wrong with the text counts as a failed reload too.
@@ -128,7 +140,7 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) (*Applied, error) 
 		return nil, err
 	}
 	d.forget(ctx, old, im)
-	a := &Applied{Generation: d.generation(), Changes: config.Diff(d.cfg, c), Warnings: []string{}, Capacity: room}
+	a := &Applied{Generation: d.generation(), Warnings: []string{}, Capacity: room}
 	for _, w := range c.Warnings {
 		a.Warnings = append(a.Warnings, w.String())
 	}
@@ -141,7 +153,6 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) (*Applied, error) 
 			return nil, err
 		}
 	}
-	d.log.Info("configuration applied", "file", c.File, "generation", a.Generation, "changes", len(a.Changes))
 	d.again()
 	return a, nil
 }

@@ -88,6 +88,16 @@ type indexes struct {
 	vipAt    map[uint32]netip.Addr
 	serverAt map[uint32]place
 	hopAt    map[uint32]hop
+
+	compiled *compiled
+}
+
+// compiled are the rules of a configuration. Names in use keep their indexes, so that as long as a configuration is in
+// force its rules come out the same: whatever else changes does not have them compiled again.
+type compiled struct {
+	of    *config.Config
+	room  Room
+	image *rule.Image
 }
 
 // Image is what all tables should hold.
@@ -320,6 +330,29 @@ func (im *Image) groupTables(in *Inputs) error {
 
 // serviceTables lays out listeners, services and rules.
 func (im *Image) serviceTables(in *Inputs, old *indexes, keep *held) error {
+	rules := old.compiled
+	if rules == nil || rules.of != in.Config || rules.room != in.Room {
+		image, err := im.compile(in, old, keep)
+		if err != nil {
+			return err
+		}
+		rules = &compiled{in.Config, in.Room, image}
+	}
+	im.ix.compiled = rules
+	im.url, im.rules, im.list, im.ix.rules = rules.image.Nodes, rules.image.Rules, rules.image.List, rules.image.Indexes
+	im.services.entry(max(im.ix.services.Bound(), 1)-1, regs.ServiceWords)
+	for i := range in.Config.Services {
+		s := &in.Config.Services[i]
+		at, _ := im.ix.services.Of(s.Name)
+		e := im.service(in, s)
+		e.UrlRoot = rules.image.Roots[i]
+		e.Encode(im.services.entry(at, regs.ServiceWords))
+	}
+	return im.listenerTable(in)
+}
+
+// compile compiles the rules of all services.
+func (im *Image) compile(in *Inputs, old *indexes, keep *held) (*rule.Image, error) {
 	c := in.Config
 	routes := make([]rule.Service, len(c.Services))
 	for i := range c.Services {
@@ -333,18 +366,7 @@ func (im *Image) serviceTables(in *Inputs, old *indexes, keep *held) error {
 	}
 	from := old.rules
 	from.Size = in.Room.Rules
-	compiled, err := rule.Compile(routes, from, in.Room.URLNodes, keep.rules.free)
-	if err != nil {
-		return err
-	}
-	im.url, im.rules, im.list, im.ix.rules = compiled.Nodes, compiled.Rules, compiled.List, compiled.Indexes
-	im.services.entry(max(im.ix.services.Bound(), 1)-1, regs.ServiceWords)
-	for i := range c.Services {
-		e := im.service(in, &c.Services[i])
-		e.UrlRoot = compiled.Roots[i]
-		e.Encode(im.services.entry(routes[i].Index, regs.ServiceWords))
-	}
-	return im.listenerTable(in)
+	return rule.Compile(routes, from, in.Room.URLNodes, keep.rules.free)
 }
 
 // protocols are how the card reads what clients of a service send.

@@ -685,3 +685,34 @@ func BenchmarkImages(b *testing.B) {
 		}
 	}
 }
+
+// TestCompiledOnce: what changes around a configuration does not have its rules compiled again, and they come out as if
+// it had.
+func TestCompiledOnce(t *testing.T) {
+	first := inputs(t, two)
+	a, err := images(first, &indexes{}, &held{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := *first
+	in.MTU[1] = 1300 // of something that the rules do not depend on
+	b, err := images(&in, &a.ix, &held{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.ix.compiled != a.ix.compiled {
+		t.Error("compiled again")
+	}
+	fresh := a.ix
+	fresh.compiled = nil
+	c, err := images(&in, &fresh, &held{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(b.url, c.url) || !slices.Equal(b.rules, c.rules) || !slices.Equal(b.services, c.services) || !slices.Equal(b.ix.rules.Names(), c.ix.rules.Names()) {
+		t.Error("not what compiling again gives")
+	}
+	if d, err := images(inputs(t, three), &b.ix, &held{}); err != nil || d.ix.compiled == b.ix.compiled {
+		t.Errorf("another configuration is not compiled: %v", err)
+	}
+}

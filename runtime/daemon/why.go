@@ -4,7 +4,6 @@ import (
 	"cmp"
 
 	"splicenic/runtime/config"
-	"splicenic/runtime/connlog"
 	"splicenic/runtime/head"
 	"splicenic/runtime/rule"
 	"splicenic/runtime/view"
@@ -78,7 +77,7 @@ func (d *Daemon) service(index uint32) *config.Service {
 // asked is what rules looked at, nil where that is not known; whole where nothing of it is missing. Without the client's
 // bytes the log has some of it.
 func (d *Daemon) asked(s *config.Service, q *view.Request) (r *rule.Request, whole bool) {
-	first := connlog.Client(q.First)
+	first := head.CutProxy(q.First)
 	logged := d.logging.Head(q.N, q.Generation)
 	switch {
 	case s.Protocol == config.TLS && len(first) > 0:

@@ -86,7 +86,6 @@ func (r *refusal) text() string {
 // refuse ends a connection whose request nobody serves: in words where its service speaks HTTP, with an alert where it
 // speaks TLS, else with RST.
 func (h *Handler) refuse(q *request, r *refusal) {
-	h.peek(q)
 	h.Closed(q.handle)
 	h.count(r.reason)
 	h.note(q, r.reason)
@@ -94,6 +93,7 @@ func (h *Handler) refuse(q *request, r *refusal) {
 	how := Replied
 	switch {
 	case r.status != 0 && q.speaks(config.HTTP) && h.shares.words(r.reason):
+		h.peek(q)
 		answer = head.Answer(r.status, "text/plain", r.text()+"\n", q.wantsHead(), "")
 	case r.alert != 0 && q.speaks(config.TLS) && h.shares.words(r.reason):
 		answer, how = head.Alert(r.alert), Alerted

@@ -2,7 +2,7 @@ package exception
 
 import (
 	"bytes"
-	"encoding/binary"
+	"strings"
 
 	"splicenic/regs"
 	"splicenic/runtime/config"
@@ -116,14 +116,9 @@ func (h *Handler) peek(q *request) {
 	if outcome != Taken {
 		return
 	}
-	q.bytes = h.taken[:n]
-	if rest, ok := bytes.CutPrefix(q.bytes, proxySignature); ok && len(rest) >= 4 {
-		q.bytes = rest[min(4+int(binary.BigEndian.Uint16(rest[2:])), len(rest)):]
-	}
+	q.bytes = head.CutProxy(h.taken[:n])
 	q.parse()
 }
-
-var proxySignature = []byte("\r\n\r\n\x00\r\nQUIT\n")
 
 // read fetches what the card holds of a request. The card keeps it.
 func (h *Handler) read(q *request) bool {
@@ -173,8 +168,8 @@ func (q *request) parse() *refusal {
 	return nil
 }
 
-// preface is what HTTP/2 begins with (RFC 9113 3.4), up to where it could not be a request of HTTP/1.1 any more.
-var preface = []byte("PRI * HTTP/2.0\r\n")
+// preface is what HTTP/2 begins with, up to where it could not be a request of HTTP/1.1 any more.
+var preface = []byte(strings.TrimSuffix(head.Preface, "\r\nSM\r\n\r\n"))
 
 // route finds the request's route and goes it.
 func (h *Handler) route(q *request) {

@@ -11,7 +11,10 @@ import (
 // has one that may not have any. What of the request or the configuration could end a field line or start another one is
 // percent-encoded in location and left out of contentType.
 func Answer(status int, contentType, body string, headRequest bool, location string) []byte {
-	if body == "" {
+	switch {
+	case status == 205: // says that there is nothing to read (RFC 9110 15.3.6)
+		body = ""
+	case body == "":
 		body = StatusText(status) + "\n"
 	}
 	contentType = strings.Map(func(r rune) rune {

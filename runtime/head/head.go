@@ -30,6 +30,9 @@ func refuse(status int, format string, args ...any) *Error {
 
 func bad(format string, args ...any) *Error { return refuse(400, format, args...) }
 
+// Preface begins every connection of HTTP/2 (RFC 9113 3.4).
+const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
 // A Head is what a request head says.
 type Head struct {
 	Method    string

@@ -62,6 +62,7 @@ func TestAnswer(t *testing.T) {
 		{"redirect", 301, "", "", false, "https://b.example/x?y=%20", "text/plain; charset=utf-8", "Moved Permanently\n", "https://b.example/x?y=%20"},
 		{"hostile", 302, "a\r\nX: y", "", false, "/a\r\nX: y\x00\xff\"", "aX: y", "Found\n", "/a%0D%0AX:%20y%00%FF%22"},
 		{"no content", 204, "", "x", false, "", "", "", ""},
+		{"reset content", 205, "", "x", false, "", "text/plain; charset=utf-8", "", ""},
 		{"not modified", 304, "", "x", false, "", "", "", ""},
 		{"unknown status", 599, "", "", false, "", "text/plain; charset=utf-8", "Server Error\n", ""},
 	} {

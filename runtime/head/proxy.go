@@ -21,18 +21,32 @@ type TLV struct {
 // MaxProxy is how long a PROXY header may be.
 const MaxProxy = 1024
 
+// What every PROXY header of version 2 begins with, and where its length is.
+const (
+	proxySignature = "\r\n\r\n\x00\r\nQUIT\n"
+	lengthAt       = 14
+)
+
+// CutProxy returns what of a stream's begin is behind a PROXY header of version 2: all of it where there is none.
+func CutProxy(b []byte) []byte {
+	const fixed = lengthAt + 2
+	if len(b) >= fixed && string(b[:len(proxySignature)]) == proxySignature {
+		b = b[min(fixed+int(binary.BigEndian.Uint16(b[lengthAt:])), len(b)):]
+	}
+	return b
+}
+
 // ProxyV2 appends a PROXY header of version 2 for a proxied TCP connection: from client, to vip. Where only one of them is
 // IPv4, it goes as IPv6. A TLV for which MaxProxy leaves no room, or that is too long for its type, is left out.
 func ProxyV2(dst []byte, client, vip netip.AddrPort, tlvs ...TLV) []byte {
 	const (
 		versionProxy   = 0x21
 		tcp4, tcp6     = 0x11, 0x21
-		lengthAt       = 14 // in the header
 		maxUnique      = 128
 		tlvHeaderBytes = 3
 	)
 	begin := len(dst)
-	dst = append(dst, "\r\n\r\n\x00\r\nQUIT\n"...)
+	dst = append(dst, proxySignature...)
 	from, to := client.Addr().Unmap(), vip.Addr().Unmap()
 	if from.Is4() && to.Is4() {
 		dst = append(dst, versionProxy, tcp4, 0, 0)

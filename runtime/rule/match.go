@@ -69,19 +69,6 @@ type Condition struct {
 	Nets    []netip.Prefix // Source: one of them
 }
 
-// slow says whether only the host can test the rule.
-func (m *Match) slow() bool {
-	if m.Path.Kind == RegexpPath {
-		return true
-	}
-	for i := range m.Conditions {
-		if m.Conditions[i].Test == Matches {
-			return true
-		}
-	}
-	return false
-}
-
 // Precedence orders two rules of a service: negative where a goes before b, zero where only the file's order decides. The
 // order is that of the Kubernetes Gateway API, which leaves wildcards and regular expressions open: an exact host before
 // the longest wildcard before every host; an exact path before the one with more literal bytes, of these a prefix before a

@@ -55,6 +55,9 @@ func Host(s string) (string, error) {
 	if len(host) > maxHost {
 		return "", fmt.Errorf("host has %d characters; it may have %d", len(host), maxHost)
 	}
+	if strings.HasPrefix(host, ".") || strings.Contains(host, "..") || strings.HasSuffix(host, ".") {
+		return "", fmt.Errorf("host %q has an empty label, which no name has", s)
+	}
 	if strings.Contains(host, "*") {
 		return "", fmt.Errorf("host %q: an asterisk may only be the first label, such as *.example; leave host out for every host", s)
 	}

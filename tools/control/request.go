@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"splicenic/regs"
 	"splicenic/runtime/admin"
 	"splicenic/runtime/config"
+	"splicenic/runtime/daemon"
 	"splicenic/runtime/view"
 )
 
@@ -56,15 +58,21 @@ type Checked struct {
 	Services int      `json:"services"`
 	Groups   int      `json:"groups"`
 	Warnings []string `json:"warnings"`
+
+	Errors config.Problems `json:"errors"` // with any, nothing is counted
 }
 
 // Check checks a configuration as far as that goes without a card.
 func Check(f admin.File) (Checked, error) {
 	c, err := config.Load(f.File, []byte(f.Text))
-	if err != nil {
-		return Checked{}, err
+	r := Checked{File: f.File, Warnings: []string{}, Errors: config.Problems{}}
+	if problems, ok := errors.AsType[config.Problems](err); ok {
+		r.Errors = problems
 	}
-	r := Checked{File: f.File, Services: len(c.Services), Groups: len(c.Groups), Warnings: []string{}}
+	if err != nil {
+		return r, err
+	}
+	r.Services, r.Groups = len(c.Services), len(c.Groups)
 	for _, w := range c.Warnings {
 		r.Warnings = append(r.Warnings, w.String())
 	}
@@ -191,6 +199,9 @@ type Changes struct {
 	Generation uint32          `json:"generation"`
 	Changes    []config.Change `json:"changes"`
 	Warnings   []string        `json:"warnings"`
+
+	Capacity *daemon.Capacity `json:"capacity"` // of a runtime's card; nil: there is none
+	Refused  string           `json:"refused"`  // why the card cannot take it
 }
 
 // NewStore is a value for a register as requests carry it: a number where it reads as one, else a name.

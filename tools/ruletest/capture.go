@@ -17,6 +17,7 @@ import (
 const (
 	maxStreams = 4096
 	maxStart   = head.MaxHead // bytes of the start of a stream
+	maxKept    = 64 << 20     // bytes of all: a segment far behind a gap makes room for the gap
 )
 
 // isCapture knows pcap files, of either byte order and resolution, and pcapng.
@@ -40,8 +41,8 @@ type stream struct {
 	have     []bool
 }
 
-// put keeps the bytes of a segment; the first that came for a place stays.
-func (s *stream) put(seq uint32, b []byte) {
+// put keeps the bytes of a segment, as far as there is room; the first that came for a place stays.
+func (s *stream) put(seq uint32, b []byte, room *int) {
 	at := int(int32(seq - s.first))
 	if at < 0 {
 		return
@@ -51,6 +52,10 @@ func (s *stream) put(seq uint32, b []byte) {
 		return
 	}
 	if need := at + len(b); need > len(s.bytes) {
+		if *room -= need - len(s.bytes); *room < 0 {
+			*room = 0
+			return
+		}
 		s.bytes = append(s.bytes, make([]byte, need-len(s.bytes))...)
 		s.have = append(s.have, make([]bool, need-len(s.have))...)
 	}
@@ -112,7 +117,7 @@ func captured(c *config.Config, q *Question) ([]Answer, error) {
 
 // streamsOf puts the starts of the TCP streams of a capture together, in the order in which they began.
 func streamsOf(file []byte) ([]*stream, error) {
-	t := table{of: map[[2]netip.AddrPort]*stream{}}
+	t := table{of: map[[2]netip.AddrPort]*stream{}, room: maxKept}
 	each := pcap
 	if binary.LittleEndian.Uint32(file) == blockSection {
 		each = pcapng
@@ -125,6 +130,7 @@ func streamsOf(file []byte) ([]*stream, error) {
 type table struct {
 	streams []*stream
 	of      map[[2]netip.AddrPort]*stream
+	room    int // for bytes
 }
 
 // frame takes a frame of a link type.
@@ -158,7 +164,7 @@ func (t *table) frame(link uint32, data []byte) {
 		t.streams = append(t.streams, s)
 	}
 	if s != nil {
-		s.put(seq, seg.Payload)
+		s.put(seq, seg.Payload, &t.room)
 	}
 }
 

@@ -3,14 +3,19 @@ package ruletest
 import (
 	"bytes"
 	"cmp"
+	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode"
+	"unicode/utf8"
 
 	"splicenic/runtime/config"
 	"splicenic/runtime/head"
@@ -22,6 +27,8 @@ type Question struct {
 	Service string     // empty: the only one, or the one that listens where a captured connection goes
 	Client  netip.Addr // of a request that was not captured; zero: none, which no source fits
 	Input   []byte     // a head, a hello or a capture
+	Hello   []byte     // takes the place of Input where the service speaks TLS; nil: it does not
+	ALPN    bool       // Hello offers protocols that were asked for
 }
 
 // Answer is what becomes of one request.
@@ -64,7 +71,14 @@ func Test(name, text string, q *Question) ([]Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []Answer{answer(s, q.Client, q.Input)}, nil
+	input := q.Input
+	switch {
+	case s.Protocol == config.TLS && q.Hello != nil:
+		input = q.Hello
+	case q.ALPN:
+		return nil, fmt.Errorf("service %s is protocol: %s, and alpn is part of a TLS hello", s.Name, s.Protocol)
+	}
+	return []Answer{answer(s, q.Client, input)}, nil
 }
 
 // service finds a service by its name, or the only one.
@@ -83,9 +97,6 @@ func service(c *config.Config, name string) (*config.Service, error) {
 	return nil, fmt.Errorf("there is no service %s: there is %s", name, strings.Join(names, ", "))
 }
 
-// preface begins every connection of HTTP/2 (RFC 9113 3.4).
-const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
 // answer decides on the first bytes of a connection.
 func answer(s *config.Service, client netip.Addr, input []byte) Answer {
 	a := Answer{Service: s.Name, Kind: "bytes", Others: []Other{}}
@@ -93,14 +104,14 @@ func answer(s *config.Service, client netip.Addr, input []byte) Answer {
 		a.Client = client.String()
 	}
 	r := &rule.Request{Source: client}
-	tls := len(input) > 0 && input[0] == 0x16
+	hello := len(input) > 0 && input[0] == 0x16
 	switch {
 	case s.Protocol == config.TCP:
 		a.Request, a.Verdict, a.To = strconv.Itoa(len(input))+" bytes, unread", "default", describe(s.Default)
 		return a
-	case s.Protocol == config.HTTP && tls:
+	case s.Protocol == config.HTTP && hello:
 		return a.refuse("begins like TLS, and the service speaks HTTP")
-	case s.Protocol == config.HTTP && bytes.HasPrefix(input, []byte(preface)):
+	case s.Protocol == config.HTTP && bytes.HasPrefix(input, []byte(head.Preface)):
 		a.Kind, a.Request = "h2c", "HTTP/2 without TLS"
 		if s.H2C == "" {
 			return a.refuse("no route of the service has protocol: h2c")
@@ -132,12 +143,28 @@ func answer(s *config.Service, client netip.Addr, input []byte) Answer {
 			return a.refuse(status(err))
 		}
 		r.Method, r.Host, r.Path, r.Query, r.Header = h.Method, h.Host, h.Path, h.Query, h.Header()
-		a.Request = h.Method + " " + h.Host + h.Path
+		a.Request = h.Method + " " + printable(h.Host+h.Path)
 		if h.Query != "" {
 			a.Request += "?" + h.Query
 		}
 	}
 	return a.match(s, r)
+}
+
+// printable percent-encodes what a decoded path may hold and a terminal would take for a command.
+func printable(s string) string {
+	var b strings.Builder
+	for i, size := 0, 0; i < len(s); i += size {
+		var r rune
+		if r, size = utf8.DecodeRuneInString(s[i:]); r != utf8.RuneError && unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, c := range []byte(s[i : i+size]) {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
 }
 
 // status names the answer that a client gets for what is wrong with its head.
@@ -235,6 +262,33 @@ func Typed(text string) []byte {
 	return []byte(strings.ReplaceAll(text, "\n", "\r\n") + "\r\n\r\n")
 }
 
+// Hello makes what a TLS client sends first for a URL, such as "https://a.example", with the protocols that it offers.
+func Hello(url string, alpn []string) ([]byte, error) {
+	_, host, _ := strings.Cut(url, "://")
+	if n := strings.IndexAny(host, "/?:"); n >= 0 {
+		host = host[:n]
+	}
+	if strings.HasPrefix(host, "[") { // an address, which no hello names
+		host = ""
+	}
+	client, server := net.Pipe()
+	defer server.Close() // which ends the handshake
+	go func() {
+		defer client.Close() // where there is no hello either
+		_ = tls.Client(client, &tls.Config{ServerName: host, NextProtos: alpn, InsecureSkipVerify: true}).Handshake()
+	}()
+	record := make([]byte, 5+1<<14) // a hello of a few names fits one record (RFC 8446 5.1)
+	if _, err := io.ReadFull(server, record[:5]); err != nil {
+		return nil, fmt.Errorf("no hello can be made for %q", url)
+	}
+	n := 5 + int(binary.BigEndian.Uint16(record[3:]))
+	if n > len(record) {
+		return nil, fmt.Errorf("no hello can be made for %q", url)
+	}
+	_, err := io.ReadFull(server, record[5:n])
+	return record[:n], err
+}
+
 // Head makes the head of a request for a URL, such as "http://a.example/x?y", without a host "/x", with fields "Name: value".
 func Head(method, url string, fields []string) ([]byte, error) {
 	host, target := "", url
@@ -246,6 +300,9 @@ func Head(method, url string, fields []string) ([]byte, error) {
 		if host, target = rest[:n], rest[n:]; !strings.HasPrefix(target, "/") {
 			target = "/" + target
 		}
+	}
+	if host == "" && target != "*" && method != "CONNECT" && !strings.HasPrefix(target, "/") {
+		return nil, fmt.Errorf("%q is no URL: write http://%s, or the path alone as /path", url, url)
 	}
 	if slices.ContainsFunc(append([]string{method, url}, fields...), func(s string) bool { return strings.ContainsAny(s, "\r\n") }) {
 		return nil, errors.New("a line break would end the line of a head; write such a head into a file")

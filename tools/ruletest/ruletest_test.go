@@ -11,6 +11,8 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
+
+	"splicenic/runtime/head"
 )
 
 const file = `card: emu
@@ -89,8 +91,8 @@ func TestTest(t *testing.T) {
 		{name: "long head", service: "web", input: get("/", strings.Repeat("x", 1000)), verdict: "refused", why: "431 "},
 		{name: "version", service: "web", input: "GET / HTTP/3.0\r\n\r\n", verdict: "refused", why: "505 "},
 		{name: "TLS", service: "web", input: string(hello("b.example")), verdict: "refused", why: "begins like TLS"},
-		{name: "HTTP/2", service: "web", input: preface + "...", verdict: "rule", to: "group app"},
-		{name: "HTTP/2 not wanted", service: "plain", input: preface, verdict: "refused", why: "no route of the service has protocol: h2c"},
+		{name: "HTTP/2", service: "web", input: head.Preface + "...", verdict: "rule", to: "group app"},
+		{name: "HTTP/2 not wanted", service: "plain", input: head.Preface, verdict: "refused", why: "no route of the service has protocol: h2c"},
 		{name: "a name", service: "tls", input: string(hello("B.example")), verdict: "rule", to: "group app", line: 19, lost: "alpn"},
 		{name: "another name", service: "tls", input: string(hello("c.example")), verdict: "none", why: "the client gets an alert", lost: "host, alpn"},
 		{name: "HTTP for TLS", service: "tls", input: get("/", "b.example"), verdict: "refused"},
@@ -124,6 +126,17 @@ func TestTest(t *testing.T) {
 				t.Errorf("text\n%s", text.String())
 			}
 		})
+	}
+}
+
+// TestPrintable: what a request holds in percent-encoded bytes tells a terminal nothing.
+func TestPrintable(t *testing.T) {
+	answers, err := Test("x.yaml", file, &Question{Service: "web", Input: []byte(get("/%1b%5b2J%0a%c3%a4%c2%9b%ff", "a.example"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := answers[0].Request, "GET a.example/%1B[2J%0Aä%C2%9B%FF"; got != want {
+		t.Errorf("request %q, want %q", got, want)
 	}
 }
 
@@ -273,4 +286,55 @@ func FuzzCapture(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestHello: what is made for a URL is decided like a hello of a client, and only where the service speaks TLS.
+func TestHello(t *testing.T) {
+	for _, tt := range []struct {
+		name, url, service string
+		alpn               []string
+		request, to, err   string
+	}{
+		{"name", "https://b.example/x?y", "tls", nil, `hello for "b.example"`, "group app", ""},
+		{"port", "https://b.example:8443", "tls", nil, `hello for "b.example"`, "group app", ""},
+		{"protocols", "https://c.example", "tls", []string{"h2", "http/1.1"}, `hello for "c.example", alpn h2,http/1.1`, "group app", ""},
+		{"protocol that no rule wants", "https://c.example", "tls", []string{"http/1.1"}, `hello for "c.example", alpn http/1.1`, "", ""},
+		{"address", "https://[2001:db8::1]:443/", "tls", nil, `hello for ""`, "", ""},
+		{"HTTP", "https://a.example/x/1", "web", nil, "GET a.example/x/1", "group app", ""},
+		{"HTTP has no protocols", "https://a.example/x/1", "web", []string{"h2"}, "", "", "alpn is part of a TLS hello"},
+		{"protocol without a name", "https://b.example", "tls", []string{""}, "", "", "no hello can be made"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			q := Question{Service: tt.service, ALPN: len(tt.alpn) > 0}
+			var err error
+			if q.Hello, err = Hello(tt.url, tt.alpn); err == nil {
+				if q.Input, err = Head("GET", tt.url, nil); err != nil {
+					t.Fatal(err)
+				}
+				var got []Answer
+				if got, err = Test("x.yaml", file, &q); err == nil && (got[0].Request != tt.request || got[0].To != tt.to) {
+					t.Errorf("request %q to %q, want %q to %q", got[0].Request, got[0].To, tt.request, tt.to)
+				}
+			}
+			if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("error %v, want %q", err, tt.err)
+			}
+		})
+	}
+	if _, err := Head("GET", "a.example/x", nil); err == nil || !strings.Contains(err.Error(), "write http://a.example/x") {
+		t.Errorf("error of a URL without its scheme: %v", err)
+	}
+}
+
+// TestRoom: what is kept of a capture is bounded, however far apart the segments of its streams are.
+func TestRoom(t *testing.T) {
+	room := maxStart + 10
+	var near, far, late stream
+	near.put(0, []byte("GET"), &room)
+	far.put(maxStart-1, []byte("x"), &room)
+	late.put(maxStart-1, []byte("x"), &room)
+	late.put(0, []byte("x"), &room)
+	if string(near.start()) != "GET" || len(far.bytes) != maxStart || len(late.bytes) != 0 || room != 0 {
+		t.Errorf("kept %q, %d and %d bytes; room for %d", near.start(), len(far.bytes), len(late.bytes), room)
+	}
 }

@@ -130,6 +130,12 @@ func Changed(w io.Writer, c control.Changes) {
 	if c.Generation != 0 {
 		fmt.Fprintf(w, "generation %d in force\n", c.Generation)
 	}
+	if m := c.Capacity; m != nil {
+		fmt.Fprintf(w, "the routes take %d of %d rules and %d of %d nodes of the URL table; %d slow\n", m.Rules, m.RuleRoom, m.Nodes, m.NodeRoom, m.Slow)
+	}
+	if c.Refused != "" {
+		fmt.Fprintf(w, "the card would refuse this: %s\n", c.Refused)
+	}
 	if len(c.Changes) == 0 {
 		fmt.Fprintln(w, "nothing changed")
 		return

@@ -36,7 +36,10 @@ func captureCommand(e *env) *cobra.Command {
 	})
 	check.Long = `What no honest splice does, in captures of both wires of a card, taken at the same time: bytes that differ between the
 two connections of a splice, segments beyond a window, acknowledgements of what nobody holds, wrong options and so on.
-Exit code 1 tells that something was found.`
+Exit code 1 tells that something was found.
+
+What a service puts before or into its clients' heads (proxy, forwarded, requests: close) is taken for a fault: name the
+other listeners by --listen.`
 	f := check.Flags()
 	f.StringArrayVar(&listeners, "listen", nil, "only connections to this ADDRESS:PORT; may be said several times")
 	f.BoolVar(&cfg.Partial, "partial", false, "the captures end in the middle of the traffic")

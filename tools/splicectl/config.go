@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -11,6 +12,14 @@ import (
 	"splicenic/tools/control"
 	"splicenic/tools/show"
 )
+
+// number writes how many there are of something.
+func number(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
 
 func configCommand(e *env) *cobra.Command {
 	file := func(use, short string, do func(ctx context.Context, text admin.File) error) *cobra.Command {
@@ -43,6 +52,9 @@ func configCommand(e *env) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				for _, w := range v.Warnings {
+					e.warn(w)
+				}
 				return show.Answer(e.out, e.json(), doc, v, show.Changed)
 			})
 		}
@@ -51,13 +63,16 @@ func configCommand(e *env) *cobra.Command {
 		file("check", "Check a file; needs neither card nor runtime", func(_ context.Context, text admin.File) error {
 			r, err := control.Check(text)
 			if err != nil {
+				if e.json() && len(r.Errors) > 0 {
+					return errors.Join(say(e, r, nil), err)
+				}
 				return err
 			}
 			for _, w := range r.Warnings {
 				e.warn(w)
 			}
 			return say(e, r, func(w io.Writer, r control.Checked) {
-				fmt.Fprintf(w, "%s: %d services, %d groups, no error\n", r.File, r.Services, r.Groups)
+				fmt.Fprintf(w, "%s: %s, %s, no error\n", r.File, number(r.Services, "service"), number(r.Groups, "group"))
 			})
 		}),
 		file("diff", "What apply would change", ask("config/diff")),

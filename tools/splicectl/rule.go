@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +26,7 @@ func ruleCommand(e *env) *cobra.Command {
 func ruleTestCommand(e *env) *cobra.Command {
 	var q ruletest.Question
 	var name, url, method, client string
-	var fields []string
+	var fields, alpn []string
 	var typed bool
 	c := leaf("test -c FILE [INPUT]", "Which rule of a file takes a request, and why each other one does not; needs neither card nor runtime", cobra.MaximumNArgs(1), func(_ context.Context, args []string) error {
 		if name == "" {
@@ -36,6 +37,9 @@ func ruleTestCommand(e *env) *cobra.Command {
 		}
 		if len(args) > 0 && (len(fields) > 0 || method != "GET") {
 			return control.Usage("a request in a file has its own method and header", "leave out --method and --header")
+		}
+		if len(args) > 0 && len(alpn) > 0 {
+			return control.Usage("a hello in a file offers its own protocols", "leave out --alpn")
 		}
 		if client != "" {
 			var err error
@@ -50,6 +54,11 @@ func ruleTestCommand(e *env) *cobra.Command {
 		if url != "" {
 			if q.Input, err = ruletest.Head(method, url, fields); err != nil {
 				return control.Usage(err.Error(), "see splicectl rule test --help")
+			}
+			if q.ALPN = len(alpn) > 0; strings.Contains(url, "://") {
+				if q.Hello, err = ruletest.Hello(url, alpn); err != nil {
+					return control.Usage(err.Error(), "see splicectl rule test --help")
+				}
 			}
 		} else {
 			in := e.in
@@ -75,9 +84,10 @@ func ruleTestCommand(e *env) *cobra.Command {
 	f.StringVarP(&name, "config", "c", "", "the configuration file; -: standard input")
 	f.StringVar(&q.Service, "service", "", "the service, where the file has several")
 	f.StringVar(&client, "client", "", "the client's address, for rules with source")
-	f.StringVar(&url, "url", "", "instead of INPUT: a request for it, such as http://img.example/photos/7")
+	f.StringVar(&url, "url", "", "instead of INPUT: a request for it, such as http://img.example/photos/7; of a TLS service a hello for its host")
 	f.StringVar(&method, "method", "GET", "of the request for --url")
 	f.StringArrayVarP(&fields, "header", "H", nil, "a field of the request for --url, such as 'Cookie: a=b'; as often as wanted")
+	f.StringSliceVar(&alpn, "alpn", nil, "protocols that the hello for --url offers, such as h2,http/1.1")
 	f.BoolVar(&typed, "text", false, "INPUT is a head as an editor writes it: line ends become those of HTTP")
 	c.ValidArgsFunction = nil // files
 	return c
