@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -100,7 +101,25 @@ type product struct {
 	dir, socket           string
 	first                 bool // before other processes of the machine, where the test may do that
 	cmd                   *netlab.Cmd
-	log                   bytes.Buffer
+	log                   output
+}
+
+// output is what a program has said so far.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
 }
 
 func start(t *testing.T, config string) *product {
@@ -288,6 +307,11 @@ func (p *product) stat(name string) (n float64, ok bool) {
 	must(p.t, err)
 	var v any
 	must(p.t, json.Unmarshal(out, &v))
+	return lookUp(v, name)
+}
+
+// lookUp finds a number in nested objects by its dotted name.
+func lookUp(v any, name string) (n float64, ok bool) {
 	for _, key := range strings.Split(name, ".") {
 		m, _ := v.(map[string]any)
 		v = m[key]
@@ -296,11 +320,33 @@ func (p *product) stat(name string) (n float64, ok bool) {
 	return n, ok
 }
 
-// atRest waits until quarantine has passed and checks that every page and head is free again.
+// atRest waits until quarantine has passed and checks that every page and head is free again. It asks the socket itself,
+// as often as a command line could not.
 func (p *product) atRest() {
 	p.t.Helper()
+	rested := false
+	defer func() {
+		if !rested {
+			out, err := exec.Command(binary, "conn", "list", "--socket", p.socket).CombinedOutput()
+			p.t.Logf("connections (%v):\n%.4000s", err, out)
+		}
+	}()
+	c := &http.Client{Transport: p.transport(), Timeout: 10 * time.Second}
 	p.await("pages.free = pages.total, heads.free = heads.total, connections.live = 0", 15*time.Second, func() bool {
-		return p.number("pages.free") == p.number("pages.total") && p.number("heads.free") == p.number("heads.total") && p.number("connections.live") == 0
+		r, err := c.Get("http://splicenic/v1/stats")
+		must(p.t, err)
+		defer r.Body.Close()
+		var v any
+		must(p.t, json.NewDecoder(r.Body).Decode(&v))
+		var ns [5]float64
+		for i, name := range []string{"pages.free", "pages.total", "heads.free", "heads.total", "connections.live"} {
+			var ok bool
+			if ns[i], ok = lookUp(v, name); !ok {
+				p.t.Fatalf("stats have no number %s", name)
+			}
+		}
+		rested = ns[0] == ns[1] && ns[2] == ns[3] && ns[4] == 0
+		return rested
 	})
 }
 
