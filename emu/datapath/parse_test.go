@@ -218,6 +218,26 @@ func TestPartialUDP(t *testing.T) {
 	}
 }
 
+// TestCaseA21: a UDP datagram without a checksum reaches the host as it came over IPv4, and is dropped and counted over IPv6
+// (RFC 8200, 8.1). What goes on from the host is its own test.
+func TestCaseA21(t *testing.T) {
+	for _, w := range []world{world4, world6} {
+		b := newBench(t, tiny(16))
+		b.serve(w, 0, regs.ServiceEntry{})
+		b.attach()
+		raw := udp(t, w, "eM", 0, false)
+		b.pushRaw(0, raw)
+		g, dropped := b.exceptions(), b.r.Get64(regs.ParserDropUdpHeader)
+		if w.kind == kindIPv6 {
+			if len(g) != 0 || dropped != 1 {
+				t.Errorf("ipv6: the host gets %+v, drop_udp_header counts %d, want none and 1", g, dropped)
+			}
+		} else if len(g) != 1 || string(g[0].frame) != string(raw) || dropped != 0 {
+			t.Errorf("ipv4: the host gets %+v, drop_udp_header counts %d, want % x and 0", g, dropped, raw)
+		}
+	}
+}
+
 // TestFullRing: an exception ring that is full, or has no memory, stops nothing; what is lost is counted and numbered.
 func TestFullRing(t *testing.T) {
 	b, c := waiting(t, regs.ServiceEntry{}, plainOptions)

@@ -105,10 +105,23 @@ func transport(p *packet, raw []byte) []serializable {
 		t := p.tcp
 		return []serializable{&t, gopacket.Payload(p.tcp.Payload)}
 	case p.is(layers.LayerTypeUDP) && p.udp.Checksum != 0 && int(p.udp.Length) == len(raw):
-		u := p.udp
-		return []serializable{&u, gopacket.Payload(p.udp.Payload)}
+		return []serializable{&udpHeader{p.udp}, gopacket.Payload(p.udp.Payload)}
 	}
 	return []serializable{gopacket.Payload(raw)}
+}
+
+// udpHeader is a UDP header whose checksum is never zero, which would mean that there is none (RFC 768).
+type udpHeader struct{ layers.UDP }
+
+// SerializeTo writes the header before what is in b.
+func (u *udpHeader) SerializeTo(b gopacket.SerializeBuffer, opts gopacket.SerializeOptions) error {
+	if err := u.UDP.SerializeTo(b, opts); err != nil {
+		return err
+	}
+	if sum := b.Bytes()[6:8]; opts.ComputeChecksums && sum[0]|sum[1] == 0 {
+		sum[0], sum[1] = 0xff, 0xff
+	}
+	return nil
 }
 
 // ip6Header is a fixed IPv6 header without its extension headers, which travel as payload.

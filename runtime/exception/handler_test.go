@@ -724,6 +724,54 @@ func TestForward(t *testing.T) {
 	}
 }
 
+// TestCaseA21: a UDP checksum that is computed to be zero goes on as its other zero, over both families; one that an IPv4
+// sender left out stays out.
+func TestCaseA21(t *testing.T) {
+	for _, x := range []struct {
+		name, dst string
+		ip        gopacket.SerializableLayer
+	}{
+		{"ipv4", "198.18.1.77", ip4("192.0.2.10", "198.18.1.77", layers.IPProtocolUDP)},
+		{"ipv6", "2001:db8:2::77", ip6("2001:db8:c::10", "2001:db8:2::77", layers.IPProtocolUDP)},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			b := newBench(t, "routed").quiet()
+			b.give(0, regs.ExceptionReasonReasonProtocol, lay(t, 0, x.ip, &layers.UDP{SrcPort: 1, DstPort: 2})) // asks for the neighbour
+			b.advance(0)
+			b.resolve(1, x.dst)
+			send := func(f []byte) {
+				t.Helper()
+				b.sent = nil
+				b.give(0, regs.ExceptionReasonReasonProtocol, f)
+				wantForwarded(t, b.only(1), f, peerMAC)
+			}
+			datagram := func(v int) []byte {
+				return lay(t, 0, x.ip, &layers.UDP{SrcPort: 40001, DstPort: 54}, append(gopacket.Payload{byte(v >> 8), byte(v)}, make([]byte, 18)...))
+			}
+			const sumAt = -22 // in front of the payload
+			found := 0
+			for v := range 1 << 16 {
+				f := datagram(v)
+				sum := f[len(f)+sumAt : len(f)+sumAt+2]
+				if sum[0]|sum[1] != 0 && [2]byte(sum) != [2]byte{0xff, 0xff} {
+					continue
+				}
+				found++
+				sum[0], sum[1] = 0xff, 0xff // as a sender writes it
+				send(f)
+			}
+			if found == 0 {
+				t.Error("no payload sums up to zero")
+			}
+			if x.name == "ipv4" {
+				f := datagram(7)
+				f[len(f)+sumAt], f[len(f)+sumAt+1] = 0, 0
+				send(f)
+			}
+		})
+	}
+}
+
 // wantForwarded checks that a packet was passed on as it was, one hop older.
 func wantForwarded(t *testing.T, p gopacket.Packet, was []byte, mac neighbour.MAC) {
 	t.Helper()
