@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -179,7 +180,7 @@ func TestCaseA07(t *testing.T) {
 			t.Fatalf("%d answers to three SYNs", len(all))
 		}
 		for _, s := range all {
-			if s.flags != flagSYN|flagACK || s.seq != all[0].seq || s.ack != c.cseq || mssOf(t, s) != mssOf(t, all[0]) {
+			if s.flags != flagSYN|flagACK || s.seq != all[0].seq || s.ack != c.cseq || s.window != all[0].window || !reflect.DeepEqual(s.options, all[0].options) {
 				t.Errorf("answer %v, the first was %v", s, all[0])
 			}
 		}
@@ -210,7 +211,7 @@ func TestCaseA17(t *testing.T) {
 	for _, pad := range []byte{0, 0xaa, 'G'} {
 		b, c := caseBench(t, caseWorld4, regs.ServiceEntry{})
 		padded := func(raw []byte) []byte {
-			raw = append([]byte(nil), raw[:54]...)
+			raw = append([]byte(nil), raw...)
 			for len(raw) < 60 {
 				raw = append(raw, pad)
 			}
@@ -239,6 +240,15 @@ func TestCaseA17(t *testing.T) {
 			parseFrame(t, got)
 			if total := binary.BigEndian.Uint16(got[16:]); len(got) != 54 || total != 40 {
 				t.Errorf("pad %#x side %d: %d bytes go on, total length %d, want 54 and 40", pad, side, len(got), total)
+			}
+		}
+		for n := 1; n <= 5; n++ { // data that leaves room for padding
+			data := "12345"[:n]
+			if s := one(t, b.push(0, padded(c.client(flagACK|flagPSH, data)))[1]); string(s.payload) != data {
+				t.Errorf("pad %#x: of %q the server gets %q", pad, data, s.payload)
+			}
+			if s := one(t, b.push(1, padded(c.server(flagACK|flagPSH, data)))[0]); string(s.payload) != data {
+				t.Errorf("pad %#x: of %q the client gets %q", pad, data, s.payload)
 			}
 		}
 	}
