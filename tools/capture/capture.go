@@ -60,9 +60,12 @@ func Text(w io.Writer, r Result) {
 	}
 	fmt.Fprintf(w, "%d frames, %d segments, %d connections, %d spliced, %d untracked segments; %d bytes to servers, %d to clients\n",
 		s.Frames, s.Segments, s.Connections, s.Spliced, s.Untracked, s.BytesUp, s.BytesDown)
-	if s.Violations == 0 {
+	switch {
+	case s.Violations != 0:
+		fmt.Fprintf(w, "%d violations\n", s.Violations)
+	case s.Connections == 0:
+		fmt.Fprintln(w, "nothing was judged: no connection begins in the captures; its segments need right checksums, and its SYN has to be there")
+	default:
 		fmt.Fprintln(w, "nothing was found")
-		return
 	}
-	fmt.Fprintf(w, "%d violations\n", s.Violations)
 }
