@@ -46,7 +46,7 @@ func TestConformance(t *testing.T) {
 			if host := table.byHost(row.in); host != got {
 				t.Errorf("card %s, host %s", got, host)
 			}
-			t.Logf("card %s, nginx %s, haproxy %s  %s", got, n, h, row.rfc)
+			t.Logf("card %s, nginx %s, haproxy %q  %s", got, n, h, row.rfc)
 			switch {
 			case got == n && got == h:
 				agreed++
@@ -200,7 +200,7 @@ func oracle(t *testing.T, socket, program string, args ...string) {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		<-ended
 		if t.Failed() {
-			t.Logf("%s: %s", program, log.String())
+			t.Logf("%s: %q", program, log.String())
 		}
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
