@@ -248,6 +248,18 @@ type Redirect struct {
 	ReplacePrefix bool
 }
 
+// Matcher finds the route of a request, by its place in Routes.
+func (s *Service) Matcher() *rule.Matcher { return rule.NewMatcher(s.rules()) }
+
+// rules are the routes without where they lead.
+func (s *Service) rules() []rule.Route {
+	routes := make([]rule.Route, len(s.Routes))
+	for i := range s.Routes {
+		routes[i].Match = s.Routes[i].Match
+	}
+	return routes
+}
+
 // Listen is a VIP and a port.
 type Listen struct {
 	At   Position

@@ -91,11 +91,7 @@ const maxFindings = 50
 
 // lint reports routes that take no request, those that are slow, and a default that gets none.
 func (k *checker) lint(key string, s *Service) {
-	routes := make([]rule.Route, len(s.Routes))
-	for i := range s.Routes {
-		routes[i].Match = s.Routes[i].Match
-	}
-	found, complete := rule.Lint(routes)
+	found, complete := rule.Lint(s.rules())
 	for n, f := range found {
 		r := &s.Routes[f.Place]
 		item := fmt.Sprintf("%s.routes[%d]", key, r.item)

@@ -27,17 +27,13 @@ func (d *Daemon) why(q *view.Request) []view.RuleWhy {
 		return nil
 	}
 	r.Source = q.Client
-	routes := make([]rule.Route, len(s.Routes))
-	for i := range s.Routes {
-		routes[i].Match = s.Routes[i].Match
-	}
 	var rules []*rule.Rule // in the order of precedence, as the reasons are
 	for i := range d.im.list {
 		if d.im.list[i].Service == q.Service {
 			rules = append(rules, &d.im.list[i])
 		}
 	}
-	whys := rule.NewMatcher(routes).Explain(r)
+	whys := s.Matcher().Explain(r)
 	if len(rules) != len(whys) {
 		return nil
 	}
@@ -82,7 +78,7 @@ func (d *Daemon) asked(s *config.Service, q *view.Request) (r *rule.Request, who
 	switch {
 	case s.Protocol == config.TLS && len(first) > 0:
 		if h, err := head.ParseHello(first); err == nil {
-			return &rule.Request{TLS: true, Host: h.SNI, ALPN: h.ALPN}, true
+			return h.Request(), true
 		}
 	case s.Protocol == config.TLS && logged != nil:
 		return &rule.Request{TLS: true, Host: logged.SNI}, false
@@ -91,19 +87,15 @@ func (d *Daemon) asked(s *config.Service, q *view.Request) (r *rule.Request, who
 	case len(first) == 0 && logged != nil && !logged.Cut:
 		first = []byte(logged.Method + " " + logged.Path + " HTTP/1.1\r\nHost: " + logged.Host + "\r\n\r\n")
 		if h, err := head.Parse(first); err == nil {
-			return request(h), false
+			return h.Request(), false
 		}
 	case len(first) > 0:
 		if end, _ := head.End(first, 0); end > 0 {
 			first = first[:end]
 		}
 		if h, err := head.Parse(first); err == nil {
-			return request(h), true
+			return h.Request(), true
 		}
 	}
 	return nil, false
-}
-
-func request(h *head.Head) *rule.Request {
-	return &rule.Request{Method: h.Method, Host: h.Host, Path: h.Path, Query: h.Query, Header: h.Header()}
 }

@@ -20,32 +20,24 @@ type refusal struct {
 	words  string // for the answer; empty: the status says it
 }
 
-// TLS alerts (RFC 8446 6.2, RFC 6066 3).
-const (
-	alertUnexpected   = 10
-	alertDecode       = 50
-	alertInternal     = 80
-	alertUnrecognised = 112
-)
-
 // refused is how requests end by the card's reason to ask.
 var refused = [...]refusal{
-	regs.ExceptionReasonReasonBadRequest:   {RefusedRequest, 400, alertDecode, ""},
-	regs.ExceptionReasonReasonNoRule:       {RefusedNoRule, 404, alertUnrecognised, ""},
+	regs.ExceptionReasonReasonBadRequest:   {RefusedRequest, 400, head.DecodeError, ""},
+	regs.ExceptionReasonReasonNoRule:       {RefusedNoRule, 404, head.UnrecognizedName, ""},
 	regs.ExceptionReasonReasonNoServer:     {RefusedNoServer, 503, 0, ""},
-	regs.ExceptionReasonReasonHeadTooLarge: {RefusedHead, 431, alertDecode, ""},
+	regs.ExceptionReasonReasonHeadTooLarge: {RefusedHead, 431, head.DecodeError, ""},
 	regs.ExceptionReasonReasonHeadTimeout:  {RefusedTimeout, 408, 0, ""},
-	regs.ExceptionReasonReasonNotHttp:      {RefusedNotHTTP, 400, alertUnexpected, "this port speaks HTTP"},
-	regs.ExceptionReasonReasonNotTls:       {RefusedNotTLS, 400, alertUnexpected, "this port speaks TLS"},
-	regs.ExceptionReasonReasonH2c:          {RefusedH2C, 505, alertUnexpected, "this port speaks HTTP/1.1"},
-	regs.ExceptionReasonReasonBadHello:     {RefusedHello, 400, alertDecode, ""},
+	regs.ExceptionReasonReasonNotHttp:      {RefusedNotHTTP, 400, head.UnexpectedMessage, "this port speaks HTTP"},
+	regs.ExceptionReasonReasonNotTls:       {RefusedNotTLS, 400, head.UnexpectedMessage, "this port speaks TLS"},
+	regs.ExceptionReasonReasonH2c:          {RefusedH2C, 505, head.UnexpectedMessage, "this port speaks HTTP/1.1"},
+	regs.ExceptionReasonReasonBadHello:     {RefusedHello, 400, head.DecodeError, ""},
 }
 
 // What the card does not know.
 var (
-	targetTooLong  = refusal{RefusedTarget, 414, alertDecode, ""}
-	unknownVersion = refusal{RefusedVersion, 505, alertDecode, ""}
-	tooMany        = refusal{RefusedTooMany, 503, alertInternal, "too many large requests"}
+	targetTooLong  = refusal{RefusedTarget, 414, head.DecodeError, ""}
+	unknownVersion = refusal{RefusedVersion, 505, head.DecodeError, ""}
+	tooMany        = refusal{RefusedTooMany, 503, head.InternalError, "too many large requests"}
 )
 
 // badHead is the refusal of what cannot be read as a head.

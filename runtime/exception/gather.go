@@ -178,7 +178,7 @@ func helloEnds(b []byte) bool {
 // exceeds says whether what is there of a request is more than its service takes.
 func (h *Handler) exceeds(q *request) bool {
 	s := q.service.Service
-	return len(q.bytes) >= maxHead(s) || s.Protocol == config.HTTP && lineTooLong(q.bytes, maxTarget(s))
+	return len(q.bytes) >= maxHead(s) || s.Protocol == config.HTTP && lineTooLong(q.bytes, s.MaxTarget)
 }
 
 // take appends what the card has of a gathered head, which gives its buffer back to the client.
@@ -214,13 +214,13 @@ func (h *Handler) more(q *request) bool {
 
 // beyond says which part of a head is too large.
 func (h *Handler) beyond(q *request) *refusal {
-	if q.speaks(config.HTTP) && lineTooLong(q.bytes, maxTarget(q.service.Service)) {
+	if q.speaks(config.HTTP) && lineTooLong(q.bytes, q.service.MaxTarget) {
 		return &targetTooLong
 	}
 	return &refused[regs.ExceptionReasonReasonHeadTooLarge]
 }
 
-// lineTooLong says whether a head begins with a request line whose target is longer than most bytes.
+// lineTooLong says whether a head begins with a request line whose target is longer than most bytes; zero: the default.
 func lineTooLong(b []byte, most int) bool {
 	var e *head.Error
 	return errors.As(head.Limits{Target: most}.Check(b), &e) && e.Status == 414

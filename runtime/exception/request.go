@@ -2,6 +2,7 @@ package exception
 
 import (
 	"bytes"
+	"cmp"
 	"strings"
 
 	"splicenic/regs"
@@ -34,11 +35,7 @@ type Service struct {
 // match finds the route of a request. Services of which nobody asks that do not pay for it.
 func (s *Service) match(r *rule.Request) (place int, ok bool) {
 	if s.matcher == nil {
-		routes := make([]rule.Route, len(s.Routes))
-		for i := range s.Routes {
-			routes[i] = rule.Route{Match: s.Routes[i].Match, Answer: s.Routes[i].To.Reply != nil}
-		}
-		s.matcher = rule.NewMatcher(routes)
+		s.matcher = s.Matcher()
 	}
 	return s.matcher.Match(r)
 }
@@ -50,25 +47,10 @@ func Alters(s *config.Service) bool {
 		s.Protocol == config.HTTP && (s.Forwarded != config.NoForwarded || s.Requests == config.Close || s.MaxTarget != 0 && s.MaxTarget < regs.HeadBytes)
 }
 
-// What requests may have where their service does not say, and at most.
-const (
-	defaultHead = head.MaxHead
-	mostStream  = head.MaxHead + 3*regs.HeadBytes // bytes that the card waits for: a head, what is inserted, what came along with its end and behind it
-)
+// mostStream is how many bytes the card waits for: a head, what is inserted, what came along with its end and behind it.
+const mostStream = head.MaxHead + 3*regs.HeadBytes
 
-func maxTarget(s *config.Service) int {
-	if s.MaxTarget == 0 {
-		return head.DefaultTarget
-	}
-	return s.MaxTarget
-}
-
-func maxHead(s *config.Service) int {
-	if s.MaxHead == 0 {
-		return defaultHead
-	}
-	return min(s.MaxHead, head.MaxHead)
-}
+func maxHead(s *config.Service) int { return min(cmp.Or(s.MaxHead, head.MaxHead), head.MaxHead) }
 
 // A request is what a client sent first, on a connection that waits for the host.
 type request struct {
@@ -159,11 +141,9 @@ func (q *request) parse() *refusal {
 		return badHead(err)
 	}
 	q.head = hd
-	switch {
-	case len(hd.Target) > maxTarget(s.Service):
-		return &targetTooLong
-	case end > maxHead(s.Service):
-		return &refused[regs.ExceptionReasonReasonHeadTooLarge]
+	limits := head.Limits{Target: s.MaxTarget, Head: s.MaxHead}
+	if err := limits.Check(q.bytes[:end]); err != nil {
+		return badHead(err)
 	}
 	return nil
 }
@@ -174,18 +154,19 @@ var preface = []byte(strings.TrimSuffix(head.Preface, "\r\nSM\r\n\r\n"))
 // route finds the request's route and goes it.
 func (h *Handler) route(q *request) {
 	s := q.service
-	r := rule.Request{Source: q.conn.client().Addr()}
+	var r *rule.Request
 	switch {
 	case q.head != nil:
-		r.Method, r.Host, r.Path, r.Query, r.Header = q.head.Method, q.head.Host, q.head.Path, q.head.Query, q.head.Header()
+		r = q.head.Request()
 	case q.hello != nil:
-		r.Host, r.ALPN, r.TLS = q.hello.SNI, q.hello.ALPN, true
+		r = q.hello.Request()
 	default:
 		h.refuse(q, &refused[regs.ExceptionReasonReasonBadRequest])
 		return
 	}
+	r.Source = q.conn.client().Addr()
 	h.count(RuleByHost)
-	if place, ok := s.match(&r); ok {
+	if place, ok := s.match(r); ok {
 		h.target(q, s.Routes[place].To, &s.Routes[place], s.Rules[place])
 		return
 	}

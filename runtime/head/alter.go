@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"splicenic/runtime/config"
+	"splicenic/runtime/rule"
 )
 
 // maxGrowth is how much longer altering may make a head: beyond is only who sends a host of thousands of bytes.
@@ -152,7 +153,7 @@ func plain(a netip.AddrPort) netip.AddrPort {
 
 // quoted writes a value of Forwarded: as it is where it is a token, else in quotes (RFC 7239 4).
 func quoted(s string) string {
-	if isToken(s) {
+	if rule.Token(s) {
 		return s
 	}
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
@@ -168,7 +169,7 @@ func isForwarded(s string) bool {
 			return true
 		}
 		name, rest, ok := strings.Cut(s, "=")
-		if !ok || !isToken(name) {
+		if !ok || !rule.Token(name) {
 			return false
 		}
 		if s, ok = cutValue(rest); !ok {

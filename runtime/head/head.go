@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"splicenic/runtime/rule"
 )
 
 // What a head may be.
@@ -66,6 +68,11 @@ func (h *Head) Header() map[string][]string {
 		m[name] = append(m[name], h.Fields[i].Value)
 	}
 	return m
+}
+
+// Request is what rules look at of the head; Source is the caller's to fill in.
+func (h *Head) Request() *rule.Request {
+	return &rule.Request{Method: h.Method, Host: h.Host, Path: h.Path, Query: h.Query, Header: h.Header()}
 }
 
 // maxRequest is how long a request may be for its end to be named by a sequence number: what is behind the end must not

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strings"
+
+	"splicenic/runtime/rule"
 )
 
 // MaxHello is how long a ClientHello may be, without the headers of its records.
@@ -44,6 +46,9 @@ type Hello struct {
 	ALPN  []string // in the client's order
 	Bytes int      // of the records that hold it
 }
+
+// Request is what rules look at of the hello; Source is the caller's to fill in.
+func (h *Hello) Request() *rule.Request { return &rule.Request{TLS: true, Host: h.SNI, ALPN: h.ALPN} }
 
 // ParseHello reads the ClientHello (RFC 8446 4.1.2) at the begin of a client's records. The hello may be spread over any
 // number of them, but it has to end where a record does. What follows is not looked at, and neither is what is the

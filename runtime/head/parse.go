@@ -85,7 +85,7 @@ func (p *parser) line() (string, *Error) {
 // requestLine reads "method SP target SP HTTP/1.x" (RFC 9112 3).
 func (p *parser) requestLine(line string) *Error {
 	method, rest, _ := strings.Cut(line, " ")
-	if !isToken(method) {
+	if !rule.Token(method) {
 		return bad("the request line does not begin with a method")
 	}
 	target, version, ok := strings.Cut(rest, " ")
@@ -111,7 +111,7 @@ func (p *parser) requestLine(line string) *Error {
 // field reads a field line (RFC 9112 5) and takes in what tells where the request goes and how long it is.
 func (p *parser) field(line string, begin int) *Error {
 	name, value, ok := strings.Cut(line, ":")
-	if !ok || !isToken(name) {
+	if !ok || !rule.Token(name) {
 		return bad("a field line does not begin with a name and a colon")
 	}
 	value = strings.Trim(value, " \t")
@@ -259,16 +259,6 @@ func isName(s string) bool {
 		}
 	}
 	return true
-}
-
-// isToken says whether s is a token (RFC 9110 5.6.2).
-func isToken(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; !alphanumeric(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
-			return false
-		}
-	}
-	return s != ""
 }
 
 func alphanumeric(c byte) bool {

@@ -337,18 +337,14 @@ func (b *builder) literals(n *node, of, set []position) {
 		for k < len(named) && named[k].path[named[k].at].text == text {
 			k++
 		}
-		to := named[:k]
-		named = named[k:]
+		var to []position
 		if b.plain {
-			to = merge(to, lasting)
+			to = b.close(merge(named[:k], lasting))
 		} else {
-			to = nil
+			to = b.step(set, text)
 		}
-		if to != nil {
-			n.edges = append(n.edges, edge{text, b.state(b.close(to))})
-			continue
-		}
-		n.edges = append(n.edges, edge{text, b.state(b.step(set, text))})
+		n.edges = append(n.edges, edge{text, b.state(to)})
+		named = named[k:]
 	}
 }
 

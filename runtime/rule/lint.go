@@ -259,22 +259,7 @@ func (p Path) covers(other Path) bool {
 	if other.Kind == PrefixPath {
 		text += "/**"
 	}
-	a, b := strings.Split(p.Text[1:], "/"), strings.Split(text[1:], "/")
-	reached := make([]bool, len(b)+1) // by what of a came so far: how much of b it may take
-	reached[0] = true
-	for _, want := range a {
-		next := make([]bool, len(b)+1)
-		for n := range reached {
-			switch {
-			case want == "**":
-				next[n] = reached[n] || n > 0 && next[n-1]
-			case n > 0 && reached[n-1]:
-				next[n] = segmentCovers(want, b[n-1])
-			}
-		}
-		reached = next
-	}
-	return reached[len(b)]
+	return fitAll(strings.Split(p.Text[1:], "/"), strings.Split(text[1:], "/"), segmentCovers)
 }
 
 // segmentCovers compares one segment of a pattern, which is not "**".

@@ -157,37 +157,44 @@ func (m *matched) pathFits(path string) bool {
 	case PrefixPath:
 		return path == p.Text || strings.HasPrefix(path, p.Text+"/")
 	case PatternPath:
-		return path != "" && segmentsFit(strings.Split(p.Text[1:], "/"), strings.Split(path[1:], "/"))
+		return path != "" && fitAll(strings.Split(p.Text[1:], "/"), strings.Split(path[1:], "/"), segmentFits)
 	case RegexpPath:
 		return path != "" && m.path != nil && m.path.MatchString(path)
 	}
 	return true
 }
 
-// segmentsFit compares a path with a pattern, segment by segment: "*" stands for a segment that is not empty, "*x" for one
-// that ends with x, "**" for any number of them.
-func segmentsFit(pattern, path []string) bool {
-	// from is which begins of the path the pattern so far takes, by their number of segments.
-	from := make([]bool, len(path)+1)
+// fitAll says whether a pattern takes a list of segments: "**" stands for any number of them, and of the pattern's other
+// segments fits says which one of the list they take.
+func fitAll(pattern, list []string, fits func(want, have string) bool) bool {
+	// from is which begins of the list the pattern so far takes, by their number of segments.
+	from := make([]bool, len(list)+1)
 	from[0] = true
-	for _, p := range pattern {
-		to := make([]bool, len(path)+1)
+	for _, want := range pattern {
+		to := make([]bool, len(list)+1)
 		for i := range from {
-			switch end, wild := strings.CutPrefix(p, "*"); {
-			case p == "**":
+			if want == "**" {
 				to[i] = from[i] || i > 0 && to[i-1]
-			case i == 0 || !from[i-1]:
-			case p == "*":
-				to[i] = path[i-1] != ""
-			case wild:
-				to[i] = strings.HasSuffix(path[i-1], end)
-			default:
-				to[i] = path[i-1] == p
+			} else {
+				to[i] = i > 0 && from[i-1] && fits(want, list[i-1])
 			}
 		}
 		from = to
 	}
-	return from[len(path)]
+	return from[len(list)]
+}
+
+// segmentFits compares a segment with one of a pattern: "*" stands for any that is not empty, "*x" for one that ends with
+// x.
+func segmentFits(want, have string) bool {
+	end, wild := strings.CutPrefix(want, "*")
+	switch {
+	case want == "*":
+		return have != ""
+	case wild:
+		return strings.HasSuffix(have, end)
+	}
+	return have == want
 }
 
 // about names what the condition looks at.

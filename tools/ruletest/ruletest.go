@@ -103,7 +103,7 @@ func answer(s *config.Service, client netip.Addr, input []byte) Answer {
 	if client.IsValid() {
 		a.Client = client.String()
 	}
-	r := &rule.Request{Source: client}
+	var r *rule.Request
 	hello := len(input) > 0 && input[0] == 0x16
 	switch {
 	case s.Protocol == config.TCP:
@@ -124,7 +124,7 @@ func answer(s *config.Service, client netip.Addr, input []byte) Answer {
 		if err != nil {
 			return a.refuse(err.Error())
 		}
-		r.Host, r.ALPN, r.TLS = h.SNI, h.ALPN, true
+		r = h.Request()
 		a.Request = "hello for " + strconv.Quote(h.SNI)
 		if len(h.ALPN) > 0 {
 			a.Request += ", alpn " + strings.Join(h.ALPN, ",")
@@ -142,12 +142,13 @@ func answer(s *config.Service, client netip.Addr, input []byte) Answer {
 		if err != nil {
 			return a.refuse(status(err))
 		}
-		r.Method, r.Host, r.Path, r.Query, r.Header = h.Method, h.Host, h.Path, h.Query, h.Header()
+		r = h.Request()
 		a.Request = h.Method + " " + printable(h.Host+h.Path)
 		if h.Query != "" {
 			a.Request += "?" + h.Query
 		}
 	}
+	r.Source = client
 	return a.match(s, r)
 }
 
@@ -183,11 +184,7 @@ func (a Answer) refuse(why string) Answer {
 
 // match asks the rules.
 func (a Answer) match(s *config.Service, r *rule.Request) Answer {
-	routes := make([]rule.Route, len(s.Routes))
-	for i := range routes {
-		routes[i].Match = s.Routes[i].Match
-	}
-	for _, w := range rule.NewMatcher(routes).Explain(r) {
+	for _, w := range s.Matcher().Explain(r) {
 		x := &s.Routes[w.Place]
 		text := Rule{Line: x.At.Line, Match: x.Match.String(), To: describe(x.To), Slow: x.Match.Slow()}
 		if text.Match == "" {
