@@ -144,6 +144,8 @@ func between(t *testing.T) *product {
 	must(t, p.servers.Route("default", "198.18.1.1"))
 	must(t, p.servers.Route("default", "2001:db8:1::1"))
 	must(t, p.client.Sysctl("net.ipv4.ip_local_port_range", "1024 65000"))
+	// Ports that tests choose themselves are no connection's by chance.
+	must(t, p.client.Sysctl("net.ipv4.ip_local_reserved_ports", "30000-31999"))
 	return p
 }
 
