@@ -29,6 +29,18 @@ func counted(fd int) uint64 {
 	return le.Uint64(b[:])
 }
 
+// comes returns what an eventfd counted once the server's goroutine has written to it; zero where that never happens.
+func comes(fd int) uint64 {
+	const patience = 10_000 // milliseconds
+	for {
+		switch _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, patience); err {
+		case unix.EINTR:
+		default:
+			return counted(fd)
+		}
+	}
+}
+
 func dups(t testing.TB, fds ...int) (out []int) {
 	t.Helper()
 	for _, fd := range fds {

@@ -130,13 +130,13 @@ func qemuVectors(t *testing.T, q *rawClient, card *pciCard) {
 	for v, fd := range fds {
 		q.post(0, regInterrupt, 1<<v)
 		q.load(0, 0) // follows the store
-		if n := counted(fd); n != 1 {
+		if n := comes(fd); n != 1 {
 			t.Errorf("vector %d counted %d", v, n)
 		}
 	}
 	q.post(0, regInterrupt, 1<<3) // not set up
 	q.must(cmdSetIRQs, irqReq(setNone|setTrigger, irqMSIX, 1, 1))
-	if n := counted(fds[1]); n != 1 {
+	if n := comes(fds[1]); n != 1 {
 		t.Errorf("loopback of vector 1 counted %d", n)
 	}
 	// One at a time, as with max_msg_fds 1.
@@ -147,7 +147,7 @@ func qemuVectors(t *testing.T, q *rawClient, card *pciCard) {
 	q.post(0, regInterrupt, 7)
 	q.load(0, 0)
 	for v, fd := range fds {
-		if n := counted(fd); n != 1 {
+		if n := comes(fd); n != 1 {
 			t.Errorf("vector %d, set up alone, counted %d", v, n)
 		}
 	}
@@ -188,7 +188,7 @@ func qemuReset(t *testing.T, q *rawClient, card *pciCard) {
 		}
 		q.post(0, regInterrupt, 1)
 		q.load(0, 0)
-		if n := counted(fd); n != 1 {
+		if n := comes(fd); n != 1 {
 			t.Errorf("%s: vector counted %d", name, n)
 		}
 	}
