@@ -60,13 +60,18 @@ emu                     regs driver/device emu/...
 runtime/rule            regs
 runtime/schedule        regs
 runtime/neighbour       -
-runtime/health          -
+runtime/health/usertcp  -
+runtime/health          runtime/health/usertcp
 runtime/config          regs runtime/rule
 runtime/head            runtime/config runtime/rule
+runtime/ipvs            runtime/config
+runtime/plan            regs runtime/config
 runtime/exception/reassembly -
-runtime/exception       regs runtime/config runtime/exception/reassembly runtime/head runtime/health runtime/neighbour runtime/rule
+runtime/exception/snat  -
+runtime/exception       regs runtime/config runtime/exception/reassembly runtime/exception/snat runtime/head runtime/health runtime/neighbour runtime/rule
 runtime/view            regs driver driver/device
-runtime/daemon          regs driver runtime/config runtime/connlog runtime/exception runtime/head runtime/health runtime/neighbour runtime/rule runtime/schedule runtime/view
+runtime/dns             runtime/config
+runtime/daemon          regs driver runtime/config runtime/connlog runtime/dns runtime/exception runtime/head runtime/health runtime/neighbour runtime/rule runtime/schedule runtime/view
 runtime/connlog         regs driver runtime/head
 runtime/admin           driver driver/device runtime/config runtime/daemon runtime/rule runtime/view
 
@@ -100,16 +105,21 @@ runtime/rule            none
 runtime/schedule        none
 runtime/neighbour       none
 runtime/exception/reassembly none
-runtime/health          none
+runtime/exception/snat  none
+runtime/health/usertcp  gvisor.dev/gvisor/...
+runtime/health          gvisor.dev/gvisor/...
 runtime/config          github.com/goccy/go-yaml/...
+runtime/dns             github.com/goccy/go-yaml/... github.com/miekg/dns/...
 runtime/head            github.com/goccy/go-yaml/...
-runtime/exception       github.com/google/gopacket/... github.com/goccy/go-yaml/...
+runtime/ipvs            github.com/goccy/go-yaml/...
+runtime/plan            github.com/goccy/go-yaml/...
+runtime/exception       github.com/google/gopacket/... github.com/goccy/go-yaml/... gvisor.dev/gvisor/...
 `
 
 // watched are the imports that outside is about.
 var watched = []string{
 	"github.com/google/gopacket/...", "github.com/goccy/go-yaml/...", "github.com/spf13/cobra/...", "github.com/u-root/...",
-	"github.com/rogpeppe/go-internal/...", "net/http/...",
+	"github.com/rogpeppe/go-internal/...", "github.com/miekg/dns/...", "gvisor.dev/gvisor/...", "net/http/...",
 }
 
 // A pkg is what go list says about a package.

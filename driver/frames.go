@@ -165,15 +165,22 @@ func (c *Card) CommitEvents() {
 
 // Emit queues a frame to be sent on a port as it is. The bytes are copied; nothing leaves before Flush.
 func (c *Card) Emit(port int, frame []byte) error {
-	return c.send(regs.InjectControlTypeEmit, port, frame)
+	return c.send(regs.InjectEntry{ControlType: regs.InjectControlTypeEmit}, port, frame)
 }
 
 // Reinject queues a frame for a port's parser, as if it had been received there. Nothing leaves before Flush.
 func (c *Card) Reinject(port int, frame []byte) error {
-	return c.send(regs.InjectControlTypeReinject, port, frame)
+	return c.send(regs.InjectEntry{ControlType: regs.InjectControlTypeReinject}, port, frame)
 }
 
-func (c *Card) send(verb uint32, port int, frame []byte) error {
+// ReinjectBack is Reinject for a frame that is not to leave yet: what would go to a wire comes back as an exception, with
+// reason fragmented, the wire's port and the cookie, however long it is.
+func (c *Card) ReinjectBack(port int, frame []byte, cookie uint32) error {
+	return c.send(regs.InjectEntry{ControlType: regs.InjectControlTypeReinject, FlagsBack: 1, Cookie: cookie}, port, frame)
+}
+
+// send queues a frame with what its descriptor says beside where it is.
+func (c *Card) send(e regs.InjectEntry, port int, frame []byte) error {
 	x := &c.inject
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -192,7 +199,7 @@ func (c *Card) send(verb uint32, port int, frame []byte) error {
 	off := uint64(x.ring.Slot()) * uint64(x.frameBytes)
 	copy(x.buffers.Bytes[off:], frame)
 	iova := x.buffers.IOVA + off
-	e := regs.InjectEntry{ControlType: verb, ControlPort: uint32(port), Length: uint32(len(frame)), IovaLo: uint32(iova), IovaHi: uint32(iova >> 32)}
+	e.ControlPort, e.Length, e.IovaLo, e.IovaHi = uint32(port), uint32(len(frame)), uint32(iova), uint32(iova>>32)
 	var d [1]ring.Descriptor
 	e.Encode(d[0][:])
 	x.ring.Send(d[:])

@@ -84,11 +84,8 @@ func (c *Card) readGeometry() error {
 	for i := range regs.Memories {
 		m := Memory{Memory: regs.Memories[i]}
 		entries := uint64(byReg[m.Geometry])
-		switch i { // those that no register alone sizes
-		case regs.MemSlot:
+		if i == regs.MemSlot { // which no register alone sizes
 			entries = 2 * uint64(g.Groups) * uint64(g.Slots)
-		case regs.MemLocalPort:
-			entries = uint64(g.Servers) * uint64(g.LocalPorts)
 		}
 		if entries > uint64(m.Max) {
 			return &MismatchError{Part: "size of memory " + m.Name, Card: uint32(min(entries, uint64(allOnes))), Host: m.Max}

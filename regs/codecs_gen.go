@@ -36,6 +36,7 @@ type PageEntry struct {
 	ClientLinkCookie         uint32
 	ClientLinkCongestion     uint32
 	ClientLinkLastRequest    uint32
+	ClientLinkPassed         uint32
 	ClientMacLo              uint32
 	ClientMacHiAddress       uint32
 	ClientMacHiMss           uint32
@@ -63,6 +64,7 @@ type PageEntry struct {
 	AScaleArmed              uint32
 	AScaleChecksumReady      uint32
 	AScaleEcn                uint32
+	AScaleDatagrams          uint32
 	AScaleServerWscale       uint32
 	AScaleVlan               uint32
 	ASeqClient               uint32
@@ -92,6 +94,7 @@ type PageEntry struct {
 	BScaleArmed              uint32
 	BScaleChecksumReady      uint32
 	BScaleEcn                uint32
+	BScaleDatagrams          uint32
 	BScaleServerWscale       uint32
 	BScaleVlan               uint32
 	BSeqClient               uint32
@@ -169,6 +172,7 @@ func (p *PageEntry) Decode(w []uint32) {
 	p.ClientLinkCookie = PageClientLinkCookie(w[PageClientLink])
 	p.ClientLinkCongestion = PageClientLinkCongestion(w[PageClientLink])
 	p.ClientLinkLastRequest = PageClientLinkLastRequest(w[PageClientLink])
+	p.ClientLinkPassed = PageClientLinkPassed(w[PageClientLink])
 	p.ClientMacLo = w[PageClientMacLo]
 	p.ClientMacHiAddress = PageClientMacHiAddress(w[PageClientMacHi])
 	p.ClientMacHiMss = PageClientMacHiMss(w[PageClientMacHi])
@@ -196,6 +200,7 @@ func (p *PageEntry) Decode(w []uint32) {
 	p.AScaleArmed = PageAScaleArmed(w[PageAScale])
 	p.AScaleChecksumReady = PageAScaleChecksumReady(w[PageAScale])
 	p.AScaleEcn = PageAScaleEcn(w[PageAScale])
+	p.AScaleDatagrams = PageAScaleDatagrams(w[PageAScale])
 	p.AScaleServerWscale = PageAScaleServerWscale(w[PageAScale])
 	p.AScaleVlan = PageAScaleVlan(w[PageAScale])
 	p.ASeqClient = w[PageASeqClient]
@@ -225,6 +230,7 @@ func (p *PageEntry) Decode(w []uint32) {
 	p.BScaleArmed = PageBScaleArmed(w[PageBScale])
 	p.BScaleChecksumReady = PageBScaleChecksumReady(w[PageBScale])
 	p.BScaleEcn = PageBScaleEcn(w[PageBScale])
+	p.BScaleDatagrams = PageBScaleDatagrams(w[PageBScale])
 	p.BScaleServerWscale = PageBScaleServerWscale(w[PageBScale])
 	p.BScaleVlan = PageBScaleVlan(w[PageBScale])
 	p.BSeqClient = w[PageBSeqClient]
@@ -301,7 +307,8 @@ func (p *PageEntry) Encode(w []uint32) {
 		p.ClientLinkClientWscale<<PageClientLinkClientWscaleShift&PageClientLinkClientWscaleMask |
 		p.ClientLinkCookie<<PageClientLinkCookieShift&PageClientLinkCookieMask |
 		p.ClientLinkCongestion<<PageClientLinkCongestionShift&PageClientLinkCongestionMask |
-		p.ClientLinkLastRequest<<PageClientLinkLastRequestShift&PageClientLinkLastRequestMask
+		p.ClientLinkLastRequest<<PageClientLinkLastRequestShift&PageClientLinkLastRequestMask |
+		p.ClientLinkPassed<<PageClientLinkPassedShift&PageClientLinkPassedMask
 	w[PageClientMacLo] = p.ClientMacLo
 	w[PageClientMacHi] = p.ClientMacHiAddress&PageClientMacHiAddressMask |
 		p.ClientMacHiMss<<PageClientMacHiMssShift&PageClientMacHiMssMask
@@ -329,6 +336,7 @@ func (p *PageEntry) Encode(w []uint32) {
 		p.AScaleArmed<<PageAScaleArmedShift&PageAScaleArmedMask |
 		p.AScaleChecksumReady<<PageAScaleChecksumReadyShift&PageAScaleChecksumReadyMask |
 		p.AScaleEcn<<PageAScaleEcnShift&PageAScaleEcnMask |
+		p.AScaleDatagrams<<PageAScaleDatagramsShift&PageAScaleDatagramsMask |
 		p.AScaleServerWscale<<PageAScaleServerWscaleShift&PageAScaleServerWscaleMask |
 		p.AScaleVlan<<PageAScaleVlanShift&PageAScaleVlanMask
 	w[PageASeqClient] = p.ASeqClient
@@ -358,6 +366,7 @@ func (p *PageEntry) Encode(w []uint32) {
 		p.BScaleArmed<<PageBScaleArmedShift&PageBScaleArmedMask |
 		p.BScaleChecksumReady<<PageBScaleChecksumReadyShift&PageBScaleChecksumReadyMask |
 		p.BScaleEcn<<PageBScaleEcnShift&PageBScaleEcnMask |
+		p.BScaleDatagrams<<PageBScaleDatagramsShift&PageBScaleDatagramsMask |
 		p.BScaleServerWscale<<PageBScaleServerWscaleShift&PageBScaleServerWscaleMask |
 		p.BScaleVlan<<PageBScaleVlanShift&PageBScaleVlanMask
 	w[PageBSeqClient] = p.BSeqClient
@@ -669,6 +678,7 @@ func (r *RuleCounterEntry) Encode(w []uint32) {
 type SlotEntry struct {
 	SlotServer uint32
 	SlotValid  uint32
+	SlotWeight uint32
 }
 
 // Decode reads the entry from w, which holds at least SlotWords words.
@@ -676,13 +686,15 @@ func (s *SlotEntry) Decode(w []uint32) {
 	_ = w[SlotWords-1]
 	s.SlotServer = SlotSlotServer(w[SlotSlot])
 	s.SlotValid = SlotSlotValid(w[SlotSlot])
+	s.SlotWeight = SlotSlotWeight(w[SlotSlot])
 }
 
 // Encode writes the entry to w, which holds at least SlotWords words. What does not fit its field is cut off.
 func (s *SlotEntry) Encode(w []uint32) {
 	_ = w[SlotWords-1]
 	w[SlotSlot] = s.SlotServer&SlotSlotServerMask |
-		s.SlotValid<<SlotSlotValidShift&SlotSlotValidMask
+		s.SlotValid<<SlotSlotValidShift&SlotSlotValidMask |
+		s.SlotWeight<<SlotSlotWeightShift&SlotSlotWeightMask
 }
 
 // ListenerEntry is one decoded listener. Reserved bits are dropped by Decode and cleared by Encode.
@@ -717,29 +729,43 @@ func (l *ListenerEntry) Encode(w []uint32) {
 
 // ServiceEntry is one decoded service. Reserved bits are dropped by Decode and cleared by Encode.
 type ServiceEntry struct {
-	ControlValid       uint32
-	ControlMode        uint32
-	ControlProtocol    uint32
-	ControlIsn         uint32
-	ControlHasDefault  uint32
-	ControlDefence     uint32
-	ControlIdleSilent  uint32
-	ControlRewrite     uint32
-	ControlServerFirst uint32
-	ControlHasH2c      uint32
-	UrlRoot            uint32
-	DefaultGroup       uint32
-	PromiseMssIpv4     uint32
-	PromiseMssIpv6     uint32
-	PromiseWscale      uint32
-	PromiseWscaleOn    uint32
-	PromiseSack        uint32
-	PromiseTimestamps  uint32
-	PromiseEcn         uint32
-	Idle               uint32
-	WaitHead           uint32
-	Fallback           uint32
-	H2cGroup           uint32
+	ControlValid           uint32
+	ControlMode            uint32
+	ControlProtocol        uint32
+	ControlIsn             uint32
+	ControlHasDefault      uint32
+	ControlDefence         uint32
+	ControlIdleSilent      uint32
+	ControlRewrite         uint32
+	ControlServerFirst     uint32
+	ControlHasH2c          uint32
+	ControlOnePacket       uint32
+	ControlSloppy          uint32
+	ControlModule          uint32
+	ControlExpireQuiescent uint32
+	ControlExpireNodest    uint32
+	ControlKeepServer      uint32
+	ControlAnyPort         uint32
+	UrlRoot                uint32
+	DefaultGroup           uint32
+	PromiseMssIpv4         uint32
+	PromiseMssIpv6         uint32
+	PromiseWscale          uint32
+	PromiseWscaleOn        uint32
+	PromiseSack            uint32
+	PromiseTimestamps      uint32
+	PromiseEcn             uint32
+	Idle                   uint32
+	WaitHead               uint32
+	Fallback               uint32
+	H2cGroup               uint32
+	Persistence            uint32
+	PersistenceNetIpv4     uint32
+	PersistenceNetIpv6     uint32
+	SourceFirst            uint32
+	SourceCount            uint32
+	OtherwiseService       uint32
+	OtherwiseValid         uint32
 }
 
 // Decode reads the entry from w, which holds at least ServiceWords words.
@@ -755,6 +781,13 @@ func (s *ServiceEntry) Decode(w []uint32) {
 	s.ControlRewrite = ServiceControlRewrite(w[ServiceControl])
 	s.ControlServerFirst = ServiceControlServerFirst(w[ServiceControl])
 	s.ControlHasH2c = ServiceControlHasH2c(w[ServiceControl])
+	s.ControlOnePacket = ServiceControlOnePacket(w[ServiceControl])
+	s.ControlSloppy = ServiceControlSloppy(w[ServiceControl])
+	s.ControlModule = ServiceControlModule(w[ServiceControl])
+	s.ControlExpireQuiescent = ServiceControlExpireQuiescent(w[ServiceControl])
+	s.ControlExpireNodest = ServiceControlExpireNodest(w[ServiceControl])
+	s.ControlKeepServer = ServiceControlKeepServer(w[ServiceControl])
+	s.ControlAnyPort = ServiceControlAnyPort(w[ServiceControl])
 	s.UrlRoot = w[ServiceUrlRoot]
 	s.DefaultGroup = ServiceDefaultGroup(w[ServiceDefault])
 	s.PromiseMssIpv4 = ServicePromiseMssIpv4(w[ServicePromiseMss])
@@ -768,6 +801,13 @@ func (s *ServiceEntry) Decode(w []uint32) {
 	s.WaitHead = w[ServiceWaitHead]
 	s.Fallback = w[ServiceFallback]
 	s.H2cGroup = ServiceH2cGroup(w[ServiceH2c])
+	s.Persistence = w[ServicePersistence]
+	s.PersistenceNetIpv4 = ServicePersistenceNetIpv4(w[ServicePersistenceNet])
+	s.PersistenceNetIpv6 = ServicePersistenceNetIpv6(w[ServicePersistenceNet])
+	s.SourceFirst = ServiceSourceFirst(w[ServiceSource])
+	s.SourceCount = ServiceSourceCount(w[ServiceSource])
+	s.OtherwiseService = ServiceOtherwiseService(w[ServiceOtherwise])
+	s.OtherwiseValid = ServiceOtherwiseValid(w[ServiceOtherwise])
 }
 
 // Encode writes the entry to w, which holds at least ServiceWords words. What does not fit its field is cut off.
@@ -782,7 +822,14 @@ func (s *ServiceEntry) Encode(w []uint32) {
 		s.ControlIdleSilent<<ServiceControlIdleSilentShift&ServiceControlIdleSilentMask |
 		s.ControlRewrite<<ServiceControlRewriteShift&ServiceControlRewriteMask |
 		s.ControlServerFirst<<ServiceControlServerFirstShift&ServiceControlServerFirstMask |
-		s.ControlHasH2c<<ServiceControlHasH2cShift&ServiceControlHasH2cMask
+		s.ControlHasH2c<<ServiceControlHasH2cShift&ServiceControlHasH2cMask |
+		s.ControlOnePacket<<ServiceControlOnePacketShift&ServiceControlOnePacketMask |
+		s.ControlSloppy<<ServiceControlSloppyShift&ServiceControlSloppyMask |
+		s.ControlModule<<ServiceControlModuleShift&ServiceControlModuleMask |
+		s.ControlExpireQuiescent<<ServiceControlExpireQuiescentShift&ServiceControlExpireQuiescentMask |
+		s.ControlExpireNodest<<ServiceControlExpireNodestShift&ServiceControlExpireNodestMask |
+		s.ControlKeepServer<<ServiceControlKeepServerShift&ServiceControlKeepServerMask |
+		s.ControlAnyPort<<ServiceControlAnyPortShift&ServiceControlAnyPortMask
 	w[ServiceUrlRoot] = s.UrlRoot
 	w[ServiceDefault] = s.DefaultGroup & ServiceDefaultGroupMask
 	w[ServicePromiseMss] = s.PromiseMssIpv4&ServicePromiseMssIpv4Mask |
@@ -796,14 +843,26 @@ func (s *ServiceEntry) Encode(w []uint32) {
 	w[ServiceWaitHead] = s.WaitHead
 	w[ServiceFallback] = s.Fallback
 	w[ServiceH2c] = s.H2cGroup & ServiceH2cGroupMask
-	clear(w[9:16])
+	w[ServicePersistence] = s.Persistence
+	w[ServicePersistenceNet] = s.PersistenceNetIpv4&ServicePersistenceNetIpv4Mask |
+		s.PersistenceNetIpv6<<ServicePersistenceNetIpv6Shift&ServicePersistenceNetIpv6Mask
+	w[ServiceSource] = s.SourceFirst&ServiceSourceFirstMask |
+		s.SourceCount<<ServiceSourceCountShift&ServiceSourceCountMask
+	w[ServiceOtherwise] = s.OtherwiseService&ServiceOtherwiseServiceMask |
+		s.OtherwiseValid<<ServiceOtherwiseValidShift&ServiceOtherwiseValidMask
+	clear(w[13:16])
 }
 
 // GroupEntry is one decoded group. Reserved bits are dropped by Decode and cleared by Encode.
 type GroupEntry struct {
-	ControlValid  uint32
-	ControlMeans  uint32
-	ControlMethod uint32
+	ControlValid    uint32
+	ControlMeans    uint32
+	ControlMethod   uint32
+	ControlCompare  uint32
+	ControlHashKey  uint32
+	ControlFallback uint32
+	SeedLo          uint32
+	SeedHi          uint32
 }
 
 // Decode reads the entry from w, which holds at least GroupWords words.
@@ -812,6 +871,11 @@ func (g *GroupEntry) Decode(w []uint32) {
 	g.ControlValid = GroupControlValid(w[GroupControl])
 	g.ControlMeans = GroupControlMeans(w[GroupControl])
 	g.ControlMethod = GroupControlMethod(w[GroupControl])
+	g.ControlCompare = GroupControlCompare(w[GroupControl])
+	g.ControlHashKey = GroupControlHashKey(w[GroupControl])
+	g.ControlFallback = GroupControlFallback(w[GroupControl])
+	g.SeedLo = w[GroupSeedLo]
+	g.SeedHi = w[GroupSeedHi]
 }
 
 // Encode writes the entry to w, which holds at least GroupWords words. What does not fit its field is cut off.
@@ -819,8 +883,13 @@ func (g *GroupEntry) Encode(w []uint32) {
 	_ = w[GroupWords-1]
 	w[GroupControl] = g.ControlValid&GroupControlValidMask |
 		g.ControlMeans<<GroupControlMeansShift&GroupControlMeansMask |
-		g.ControlMethod<<GroupControlMethodShift&GroupControlMethodMask
-	clear(w[1:4])
+		g.ControlMethod<<GroupControlMethodShift&GroupControlMethodMask |
+		g.ControlCompare<<GroupControlCompareShift&GroupControlCompareMask |
+		g.ControlHashKey<<GroupControlHashKeyShift&GroupControlHashKeyMask |
+		g.ControlFallback<<GroupControlFallbackShift&GroupControlFallbackMask
+	w[GroupSeedLo] = g.SeedLo
+	w[GroupSeedHi] = g.SeedHi
+	clear(w[3:4])
 }
 
 // GroupStateEntry is one decoded group_state. Reserved bits are dropped by Decode and cleared by Encode.
@@ -870,6 +939,13 @@ type ServerEntry struct {
 	ProfileTimestamps uint32
 	ProfileKnown      uint32
 	ProfileEcn        uint32
+	TunnelType        uint32
+	TunnelChecksum    uint32
+	TunnelDscp        uint32
+	TunnelNat64       uint32
+	TunnelAnyPort     uint32
+	TunnelReturn      uint32
+	TunnelPort        uint32
 	Address           [4]uint32
 }
 
@@ -891,6 +967,13 @@ func (s *ServerEntry) Decode(w []uint32) {
 	s.ProfileTimestamps = ServerProfileTimestamps(w[ServerProfile])
 	s.ProfileKnown = ServerProfileKnown(w[ServerProfile])
 	s.ProfileEcn = ServerProfileEcn(w[ServerProfile])
+	s.TunnelType = ServerTunnelType(w[ServerTunnel])
+	s.TunnelChecksum = ServerTunnelChecksum(w[ServerTunnel])
+	s.TunnelDscp = ServerTunnelDscp(w[ServerTunnel])
+	s.TunnelNat64 = ServerTunnelNat64(w[ServerTunnel])
+	s.TunnelAnyPort = ServerTunnelAnyPort(w[ServerTunnel])
+	s.TunnelReturn = ServerTunnelReturn(w[ServerTunnel])
+	s.TunnelPort = ServerTunnelPort(w[ServerTunnel])
 	copy(s.Address[:], w[ServerAddress:])
 }
 
@@ -912,17 +995,33 @@ func (s *ServerEntry) Encode(w []uint32) {
 		s.ProfileTimestamps<<ServerProfileTimestampsShift&ServerProfileTimestampsMask |
 		s.ProfileKnown<<ServerProfileKnownShift&ServerProfileKnownMask |
 		s.ProfileEcn<<ServerProfileEcnShift&ServerProfileEcnMask
-	clear(w[3:4])
+	w[ServerTunnel] = s.TunnelType&ServerTunnelTypeMask |
+		s.TunnelChecksum<<ServerTunnelChecksumShift&ServerTunnelChecksumMask |
+		s.TunnelDscp<<ServerTunnelDscpShift&ServerTunnelDscpMask |
+		s.TunnelNat64<<ServerTunnelNat64Shift&ServerTunnelNat64Mask |
+		s.TunnelAnyPort<<ServerTunnelAnyPortShift&ServerTunnelAnyPortMask |
+		s.TunnelReturn<<ServerTunnelReturnShift&ServerTunnelReturnMask |
+		s.TunnelPort<<ServerTunnelPortShift&ServerTunnelPortMask
 	copy(w[ServerAddress:], s.Address[:])
 }
 
 // ServerStateEntry is one decoded server_state. Reserved bits are dropped by Decode and cleared by Encode.
 type ServerStateEntry struct {
-	UseCount      uint32
-	Active        uint32
-	ConnectionsLo uint32
-	ConnectionsHi uint32
-	Failed        uint32
+	UseCount        uint32
+	Active          uint32
+	ConnectionsLo   uint32
+	ConnectionsHi   uint32
+	Failed          uint32
+	Upper           uint32
+	Lower           uint32
+	FlagsOverloaded uint32
+	PortsFirst      uint32
+	PortsSize       uint32
+	PortsHead       uint32
+	PortsTail       uint32
+	PortsFree       uint32
+	PortsNone       uint32
+	Templates       uint32
 }
 
 // Decode reads the entry from w, which holds at least ServerStateWords words.
@@ -933,6 +1032,16 @@ func (s *ServerStateEntry) Decode(w []uint32) {
 	s.ConnectionsLo = w[ServerStateConnectionsLo]
 	s.ConnectionsHi = w[ServerStateConnectionsHi]
 	s.Failed = w[ServerStateFailed]
+	s.Upper = w[ServerStateUpper]
+	s.Lower = w[ServerStateLower]
+	s.FlagsOverloaded = ServerStateFlagsOverloaded(w[ServerStateFlags])
+	s.PortsFirst = w[ServerStatePortsFirst]
+	s.PortsSize = w[ServerStatePortsSize]
+	s.PortsHead = w[ServerStatePortsHead]
+	s.PortsTail = w[ServerStatePortsTail]
+	s.PortsFree = w[ServerStatePortsFree]
+	s.PortsNone = w[ServerStatePortsNone]
+	s.Templates = w[ServerStateTemplates]
 }
 
 // Encode writes the entry to w, which holds at least ServerStateWords words. What does not fit its field is cut off.
@@ -943,7 +1052,17 @@ func (s *ServerStateEntry) Encode(w []uint32) {
 	w[ServerStateConnectionsLo] = s.ConnectionsLo
 	w[ServerStateConnectionsHi] = s.ConnectionsHi
 	w[ServerStateFailed] = s.Failed
-	clear(w[5:8])
+	w[ServerStateUpper] = s.Upper
+	w[ServerStateLower] = s.Lower
+	w[ServerStateFlags] = s.FlagsOverloaded & ServerStateFlagsOverloadedMask
+	w[ServerStatePortsFirst] = s.PortsFirst
+	w[ServerStatePortsSize] = s.PortsSize
+	w[ServerStatePortsHead] = s.PortsHead
+	w[ServerStatePortsTail] = s.PortsTail
+	w[ServerStatePortsFree] = s.PortsFree
+	w[ServerStatePortsNone] = s.PortsNone
+	w[ServerStateTemplates] = s.Templates
+	clear(w[15:16])
 }
 
 // NextHopEntry is one decoded next_hop. Reserved bits are dropped by Decode and cleared by Encode.
@@ -1013,19 +1132,31 @@ func (a *AddressEntry) Encode(w []uint32) {
 
 // LocalPortEntry is one decoded local_port. Reserved bits are dropped by Decode and cleared by Encode.
 type LocalPortEntry struct {
-	NumberPort uint32
+	NumberPort         uint32
+	NumberLocalAddress uint32
+	Freed              uint32
+	Seq                uint32
+	Timestamp          uint32
 }
 
 // Decode reads the entry from w, which holds at least LocalPortWords words.
 func (l *LocalPortEntry) Decode(w []uint32) {
 	_ = w[LocalPortWords-1]
 	l.NumberPort = LocalPortNumberPort(w[LocalPortNumber])
+	l.NumberLocalAddress = LocalPortNumberLocalAddress(w[LocalPortNumber])
+	l.Freed = w[LocalPortFreed]
+	l.Seq = w[LocalPortSeq]
+	l.Timestamp = w[LocalPortTimestamp]
 }
 
 // Encode writes the entry to w, which holds at least LocalPortWords words. What does not fit its field is cut off.
 func (l *LocalPortEntry) Encode(w []uint32) {
 	_ = w[LocalPortWords-1]
-	w[LocalPortNumber] = l.NumberPort & LocalPortNumberPortMask
+	w[LocalPortNumber] = l.NumberPort&LocalPortNumberPortMask |
+		l.NumberLocalAddress<<LocalPortNumberLocalAddressShift&LocalPortNumberLocalAddressMask
+	w[LocalPortFreed] = l.Freed
+	w[LocalPortSeq] = l.Seq
+	w[LocalPortTimestamp] = l.Timestamp
 }
 
 // ListEntryEntry is one decoded list_entry. Reserved bits are dropped by Decode and cleared by Encode.
@@ -1087,6 +1218,7 @@ type ExceptionEntry struct {
 	ReasonMissVip    uint32
 	IndexService     uint32
 	IndexServer      uint32
+	Back             uint32
 }
 
 // Decode reads the entry from w, which holds at least ExceptionWords words.
@@ -1109,6 +1241,7 @@ func (e *ExceptionEntry) Decode(w []uint32) {
 	e.ReasonMissVip = ExceptionReasonMissVip(w[ExceptionReason])
 	e.IndexService = ExceptionIndexService(w[ExceptionIndex])
 	e.IndexServer = ExceptionIndexServer(w[ExceptionIndex])
+	e.Back = w[ExceptionBack]
 }
 
 // Encode writes the entry to w, which holds at least ExceptionWords words. What does not fit its field is cut off.
@@ -1131,7 +1264,8 @@ func (e *ExceptionEntry) Encode(w []uint32) {
 		e.ReasonMissVip<<ExceptionReasonMissVipShift&ExceptionReasonMissVipMask
 	w[ExceptionIndex] = e.IndexService&ExceptionIndexServiceMask |
 		e.IndexServer<<ExceptionIndexServerShift&ExceptionIndexServerMask
-	clear(w[9:16])
+	w[ExceptionBack] = e.Back
+	clear(w[10:16])
 }
 
 // EventEntry is one decoded event. Reserved bits are dropped by Decode and cleared by Encode.
@@ -1283,6 +1417,9 @@ type InjectEntry struct {
 	IovaLo           uint32
 	IovaHi           uint32
 	Tick             uint32
+	FlagsBack        uint32
+	FlagsModuleDone  uint32
+	Cookie           uint32
 }
 
 // Decode reads the entry from w, which holds at least InjectWords words.
@@ -1299,6 +1436,9 @@ func (i *InjectEntry) Decode(w []uint32) {
 	i.IovaLo = w[InjectIovaLo]
 	i.IovaHi = w[InjectIovaHi]
 	i.Tick = w[InjectTick]
+	i.FlagsBack = InjectFlagsBack(w[InjectFlags])
+	i.FlagsModuleDone = InjectFlagsModuleDone(w[InjectFlags])
+	i.Cookie = w[InjectCookie]
 }
 
 // Encode writes the entry to w, which holds at least InjectWords words. What does not fit its field is cut off.
@@ -1315,7 +1455,10 @@ func (i *InjectEntry) Encode(w []uint32) {
 	w[InjectIovaLo] = i.IovaLo
 	w[InjectIovaHi] = i.IovaHi
 	w[InjectTick] = i.Tick
-	clear(w[7:16])
+	w[InjectFlags] = i.FlagsBack&InjectFlagsBackMask |
+		i.FlagsModuleDone<<InjectFlagsModuleDoneShift&InjectFlagsModuleDoneMask
+	w[InjectCookie] = i.Cookie
+	clear(w[9:16])
 }
 
 // CommandEntry is one decoded command. Reserved bits are dropped by Decode and cleared by Encode.
@@ -1339,6 +1482,10 @@ type CommandEntry struct {
 	FlagsReplace        uint32
 	FlagsLast           uint32
 	FlagsKeep           uint32
+	FlagsServerStream   uint32
+	FlagsTemplate       uint32
+	FlagsModule         uint32
+	FlagsFromServer     uint32
 	Cookie              uint32
 	Bar2Offset          uint32
 	Value               uint32
@@ -1375,6 +1522,10 @@ func (c *CommandEntry) Decode(w []uint32) {
 	c.FlagsReplace = CommandFlagsReplace(w[CommandFlags])
 	c.FlagsLast = CommandFlagsLast(w[CommandFlags])
 	c.FlagsKeep = CommandFlagsKeep(w[CommandFlags])
+	c.FlagsServerStream = CommandFlagsServerStream(w[CommandFlags])
+	c.FlagsTemplate = CommandFlagsTemplate(w[CommandFlags])
+	c.FlagsModule = CommandFlagsModule(w[CommandFlags])
+	c.FlagsFromServer = CommandFlagsFromServer(w[CommandFlags])
 	c.Cookie = w[CommandCookie]
 	c.Bar2Offset = w[CommandBar2Offset]
 	c.Value = w[CommandValue]
@@ -1410,7 +1561,11 @@ func (c *CommandEntry) Encode(w []uint32) {
 		c.FlagsGroup<<CommandFlagsGroupShift&CommandFlagsGroupMask |
 		c.FlagsReplace<<CommandFlagsReplaceShift&CommandFlagsReplaceMask |
 		c.FlagsLast<<CommandFlagsLastShift&CommandFlagsLastMask |
-		c.FlagsKeep<<CommandFlagsKeepShift&CommandFlagsKeepMask
+		c.FlagsKeep<<CommandFlagsKeepShift&CommandFlagsKeepMask |
+		c.FlagsServerStream<<CommandFlagsServerStreamShift&CommandFlagsServerStreamMask |
+		c.FlagsTemplate<<CommandFlagsTemplateShift&CommandFlagsTemplateMask |
+		c.FlagsModule<<CommandFlagsModuleShift&CommandFlagsModuleMask |
+		c.FlagsFromServer<<CommandFlagsFromServerShift&CommandFlagsFromServerMask
 	w[CommandCookie] = c.Cookie
 	w[CommandBar2Offset] = c.Bar2Offset
 	w[CommandValue] = c.Value

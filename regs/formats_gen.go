@@ -572,6 +572,21 @@ func SetPageClientLinkLastRequest(w, v uint32) uint32 {
 }
 
 const (
+	PageClientLinkPassedShift        = 31
+	PageClientLinkPassedMask  uint32 = 0x80000000
+)
+
+// PageClientLinkPassed is page.client_link.passed of w: The connection was opened toward its server at its SYN or first datagram. State syn_rcvd: the SYN went on. spliced: the client acknowledged, or a datagram. closing: a FIN or RST went by. wait_head: no connection, but a template, which says where those of a client go.
+func PageClientLinkPassed(w uint32) uint32 {
+	return w & PageClientLinkPassedMask >> PageClientLinkPassedShift
+}
+
+// SetPageClientLinkPassed puts v into w; what does not fit is cut off.
+func SetPageClientLinkPassed(w, v uint32) uint32 {
+	return w&^PageClientLinkPassedMask | v<<PageClientLinkPassedShift&PageClientLinkPassedMask
+}
+
+const (
 	PageClientMacHiAddressShift        = 0
 	PageClientMacHiAddressMask  uint32 = 0xffff
 )
@@ -768,6 +783,21 @@ func PageAScaleEcn(w uint32) uint32 { return w & PageAScaleEcnMask >> PageAScale
 // SetPageAScaleEcn puts v into w; what does not fit is cut off.
 func SetPageAScaleEcn(w, v uint32) uint32 {
 	return w&^PageAScaleEcnMask | v<<PageAScaleEcnShift&PageAScaleEcnMask
+}
+
+const (
+	PageAScaleDatagramsShift        = 15
+	PageAScaleDatagramsMask  uint32 = 0x8000
+)
+
+// PageAScaleDatagrams is page.a_scale.datagrams of w: The connection is one of datagrams.
+func PageAScaleDatagrams(w uint32) uint32 {
+	return w & PageAScaleDatagramsMask >> PageAScaleDatagramsShift
+}
+
+// SetPageAScaleDatagrams puts v into w; what does not fit is cut off.
+func SetPageAScaleDatagrams(w, v uint32) uint32 {
+	return w&^PageAScaleDatagramsMask | v<<PageAScaleDatagramsShift&PageAScaleDatagramsMask
 }
 
 const (
@@ -1017,6 +1047,21 @@ func PageBScaleEcn(w uint32) uint32 { return w & PageBScaleEcnMask >> PageBScale
 // SetPageBScaleEcn puts v into w; what does not fit is cut off.
 func SetPageBScaleEcn(w, v uint32) uint32 {
 	return w&^PageBScaleEcnMask | v<<PageBScaleEcnShift&PageBScaleEcnMask
+}
+
+const (
+	PageBScaleDatagramsShift        = 15
+	PageBScaleDatagramsMask  uint32 = 0x8000
+)
+
+// PageBScaleDatagrams is page.b_scale.datagrams of w: The connection is one of datagrams.
+func PageBScaleDatagrams(w uint32) uint32 {
+	return w & PageBScaleDatagramsMask >> PageBScaleDatagramsShift
+}
+
+// SetPageBScaleDatagrams puts v into w; what does not fit is cut off.
+func SetPageBScaleDatagrams(w, v uint32) uint32 {
+	return w&^PageBScaleDatagramsMask | v<<PageBScaleDatagramsShift&PageBScaleDatagramsMask
 }
 
 const (
@@ -1486,7 +1531,7 @@ const (
 	CamWordPortsDestinationMask  uint32 = 0xffff0000
 )
 
-// CamWordPortsDestination is cam_word.ports.destination of w: Client side: port of the VIP. Server side: zero.
+// CamWordPortsDestination is cam_word.ports.destination of w: Client side: port of the VIP. Server side: zero, or with server.tunnel.any_port the server's port.
 func CamWordPortsDestination(w uint32) uint32 {
 	return w & CamWordPortsDestinationMask >> CamWordPortsDestinationShift
 }
@@ -2113,6 +2158,19 @@ func SetSlotSlotValid(w, v uint32) uint32 {
 	return w&^SlotSlotValidMask | v<<SlotSlotValidShift&SlotSlotValidMask
 }
 
+const (
+	SlotSlotWeightShift        = 17
+	SlotSlotWeightMask  uint32 = 0xfffe0000
+)
+
+// SlotSlotWeight is slot.slot.weight of w: Weight of the server where servers are compared; zero counts as one.
+func SlotSlotWeight(w uint32) uint32 { return w & SlotSlotWeightMask >> SlotSlotWeightShift }
+
+// SetSlotSlotWeight puts v into w; what does not fit is cut off.
+func SetSlotSlotWeight(w, v uint32) uint32 {
+	return w&^SlotSlotWeightMask | v<<SlotSlotWeightShift&SlotSlotWeightMask
+}
+
 // Format listener. Key: VIP index, port, protocol. Result: service.
 const (
 	ListenerBytes = 16
@@ -2196,15 +2254,19 @@ const (
 	ServiceBytes = 64
 	ServiceWords = 16
 
-	ServiceControl    = 0 // Shape.
-	ServiceUrlRoot    = 1 // Node index of the root of the host automaton.
-	ServiceDefault    = 2 // Where a request goes that no rule takes.
-	ServicePromiseMss = 3 // MSS promised to clients. (bytes)
-	ServicePromise    = 4 // Other options promised to clients that offer them.
-	ServiceIdle       = 5 // Idle time-out; zero: the timer's register. (ticks)
-	ServiceWaitHead   = 6 // Time-out of WAIT_HEAD; zero: the timer's register. (ticks)
-	ServiceFallback   = 7 // A client that sends nothing for so long after its handshake goes to the default group; zero: never. (ticks)
-	ServiceH2c        = 8 // Where HTTP/2 without TLS goes, known by its preface.
+	ServiceControl        = 0  // Shape.
+	ServiceUrlRoot        = 1  // Node index of the root of the host automaton.
+	ServiceDefault        = 2  // Where a request goes that no rule takes.
+	ServicePromiseMss     = 3  // MSS promised to clients. (bytes)
+	ServicePromise        = 4  // Other options promised to clients that offer them.
+	ServiceIdle           = 5  // Idle time-out; zero: the timer's register. (ticks)
+	ServiceWaitHead       = 6  // Time-out of WAIT_HEAD; zero: the timer's register. (ticks)
+	ServiceFallback       = 7  // A client that sends nothing for so long after its handshake goes to the default group; zero: never. (ticks)
+	ServiceH2c            = 8  // Where HTTP/2 without TLS goes, known by its preface.
+	ServicePersistence    = 9  // A template lives so long after the last connection that it led; zero: there are none. (ticks)
+	ServicePersistenceNet = 10 // Bits of a client's address that a template goes by.
+	ServiceSource         = 11 // Networks that clients have to be of.
+	ServiceOtherwise      = 12 // Who is asked where the client is of none of them. Of one listener at most four services are.
 )
 
 const (
@@ -2368,6 +2430,111 @@ func SetServiceControlHasH2c(w, v uint32) uint32 {
 }
 
 const (
+	ServiceControlOnePacketShift        = 16
+	ServiceControlOnePacketMask  uint32 = 0x10000
+)
+
+// ServiceControlOnePacket is service.control.one_packet of w: Every datagram chooses its server anew; no page is taken.
+func ServiceControlOnePacket(w uint32) uint32 {
+	return w & ServiceControlOnePacketMask >> ServiceControlOnePacketShift
+}
+
+// SetServiceControlOnePacket puts v into w; what does not fit is cut off.
+func SetServiceControlOnePacket(w, v uint32) uint32 {
+	return w&^ServiceControlOnePacketMask | v<<ServiceControlOnePacketShift&ServiceControlOnePacketMask
+}
+
+const (
+	ServiceControlSloppyShift        = 17
+	ServiceControlSloppyMask  uint32 = 0x20000
+)
+
+// ServiceControlSloppy is service.control.sloppy of w: A segment without SYN opens a connection too.
+func ServiceControlSloppy(w uint32) uint32 {
+	return w & ServiceControlSloppyMask >> ServiceControlSloppyShift
+}
+
+// SetServiceControlSloppy puts v into w; what does not fit is cut off.
+func SetServiceControlSloppy(w, v uint32) uint32 {
+	return w&^ServiceControlSloppyMask | v<<ServiceControlSloppyShift&ServiceControlSloppyMask
+}
+
+const (
+	ServiceControlModuleShift        = 18
+	ServiceControlModuleMask  uint32 = 0x40000
+)
+
+// ServiceControlModule is service.control.module of w: Payload goes by way of the host.
+func ServiceControlModule(w uint32) uint32 {
+	return w & ServiceControlModuleMask >> ServiceControlModuleShift
+}
+
+// SetServiceControlModule puts v into w; what does not fit is cut off.
+func SetServiceControlModule(w, v uint32) uint32 {
+	return w&^ServiceControlModuleMask | v<<ServiceControlModuleShift&ServiceControlModuleMask
+}
+
+const (
+	ServiceControlExpireQuiescentShift        = 19
+	ServiceControlExpireQuiescentMask  uint32 = 0x80000
+)
+
+// ServiceControlExpireQuiescent is service.control.expire_quiescent of w: A template whose server has no slot is not used.
+func ServiceControlExpireQuiescent(w uint32) uint32 {
+	return w & ServiceControlExpireQuiescentMask >> ServiceControlExpireQuiescentShift
+}
+
+// SetServiceControlExpireQuiescent puts v into w; what does not fit is cut off.
+func SetServiceControlExpireQuiescent(w, v uint32) uint32 {
+	return w&^ServiceControlExpireQuiescentMask | v<<ServiceControlExpireQuiescentShift&ServiceControlExpireQuiescentMask
+}
+
+const (
+	ServiceControlExpireNodestShift        = 20
+	ServiceControlExpireNodestMask  uint32 = 0x100000
+)
+
+// ServiceControlExpireNodest is service.control.expire_nodest of w: A connection whose server is gone is reset.
+func ServiceControlExpireNodest(w uint32) uint32 {
+	return w & ServiceControlExpireNodestMask >> ServiceControlExpireNodestShift
+}
+
+// SetServiceControlExpireNodest puts v into w; what does not fit is cut off.
+func SetServiceControlExpireNodest(w, v uint32) uint32 {
+	return w&^ServiceControlExpireNodestMask | v<<ServiceControlExpireNodestShift&ServiceControlExpireNodestMask
+}
+
+const (
+	ServiceControlKeepServerShift        = 21
+	ServiceControlKeepServerMask  uint32 = 0x200000
+)
+
+// ServiceControlKeepServer is service.control.keep_server of w: A new SYN on a page that is closing goes to the same server.
+func ServiceControlKeepServer(w uint32) uint32 {
+	return w & ServiceControlKeepServerMask >> ServiceControlKeepServerShift
+}
+
+// SetServiceControlKeepServer puts v into w; what does not fit is cut off.
+func SetServiceControlKeepServer(w, v uint32) uint32 {
+	return w&^ServiceControlKeepServerMask | v<<ServiceControlKeepServerShift&ServiceControlKeepServerMask
+}
+
+const (
+	ServiceControlAnyPortShift        = 22
+	ServiceControlAnyPortMask  uint32 = 0x400000
+)
+
+// ServiceControlAnyPort is service.control.any_port of w: A template holds for all ports of the VIP.
+func ServiceControlAnyPort(w uint32) uint32 {
+	return w & ServiceControlAnyPortMask >> ServiceControlAnyPortShift
+}
+
+// SetServiceControlAnyPort puts v into w; what does not fit is cut off.
+func SetServiceControlAnyPort(w, v uint32) uint32 {
+	return w&^ServiceControlAnyPortMask | v<<ServiceControlAnyPortShift&ServiceControlAnyPortMask
+}
+
+const (
 	ServiceDefaultGroupShift        = 0
 	ServiceDefaultGroupMask  uint32 = 0xffff
 )
@@ -2490,12 +2657,98 @@ func ServiceH2cGroup(w uint32) uint32 { return w & ServiceH2cGroupMask }
 // SetServiceH2cGroup puts v into w; what does not fit is cut off.
 func SetServiceH2cGroup(w, v uint32) uint32 { return w&^ServiceH2cGroupMask | v&ServiceH2cGroupMask }
 
+const (
+	ServicePersistenceNetIpv4Shift        = 0
+	ServicePersistenceNetIpv4Mask  uint32 = 0x3f
+)
+
+// ServicePersistenceNetIpv4 is service.persistence_net.ipv4 of w: Of an IPv4 address.
+func ServicePersistenceNetIpv4(w uint32) uint32 { return w & ServicePersistenceNetIpv4Mask }
+
+// SetServicePersistenceNetIpv4 puts v into w; what does not fit is cut off.
+func SetServicePersistenceNetIpv4(w, v uint32) uint32 {
+	return w&^ServicePersistenceNetIpv4Mask | v&ServicePersistenceNetIpv4Mask
+}
+
+const (
+	ServicePersistenceNetIpv6Shift        = 8
+	ServicePersistenceNetIpv6Mask  uint32 = 0xff00
+)
+
+// ServicePersistenceNetIpv6 is service.persistence_net.ipv6 of w: Of an IPv6 address.
+func ServicePersistenceNetIpv6(w uint32) uint32 {
+	return w & ServicePersistenceNetIpv6Mask >> ServicePersistenceNetIpv6Shift
+}
+
+// SetServicePersistenceNetIpv6 puts v into w; what does not fit is cut off.
+func SetServicePersistenceNetIpv6(w, v uint32) uint32 {
+	return w&^ServicePersistenceNetIpv6Mask | v<<ServicePersistenceNetIpv6Shift&ServicePersistenceNetIpv6Mask
+}
+
+const (
+	ServiceSourceFirstShift        = 0
+	ServiceSourceFirstMask  uint32 = 0xfffff
+)
+
+// ServiceSourceFirst is service.source.first of w: Index of the first url_net entry in the URL table.
+func ServiceSourceFirst(w uint32) uint32 { return w & ServiceSourceFirstMask }
+
+// SetServiceSourceFirst puts v into w; what does not fit is cut off.
+func SetServiceSourceFirst(w, v uint32) uint32 {
+	return w&^ServiceSourceFirstMask | v&ServiceSourceFirstMask
+}
+
+const (
+	ServiceSourceCountShift        = 20
+	ServiceSourceCountMask  uint32 = 0x3f00000
+)
+
+// ServiceSourceCount is service.source.count of w: Number of them, at most 32; zero: every client.
+func ServiceSourceCount(w uint32) uint32 {
+	return w & ServiceSourceCountMask >> ServiceSourceCountShift
+}
+
+// SetServiceSourceCount puts v into w; what does not fit is cut off.
+func SetServiceSourceCount(w, v uint32) uint32 {
+	return w&^ServiceSourceCountMask | v<<ServiceSourceCountShift&ServiceSourceCountMask
+}
+
+const (
+	ServiceOtherwiseServiceShift        = 0
+	ServiceOtherwiseServiceMask  uint32 = 0xffff
+)
+
+// ServiceOtherwiseService is service.otherwise.service of w: Service index.
+func ServiceOtherwiseService(w uint32) uint32 { return w & ServiceOtherwiseServiceMask }
+
+// SetServiceOtherwiseService puts v into w; what does not fit is cut off.
+func SetServiceOtherwiseService(w, v uint32) uint32 {
+	return w&^ServiceOtherwiseServiceMask | v&ServiceOtherwiseServiceMask
+}
+
+const (
+	ServiceOtherwiseValidShift        = 16
+	ServiceOtherwiseValidMask  uint32 = 0x10000
+)
+
+// ServiceOtherwiseValid is service.otherwise.valid of w: There is one.
+func ServiceOtherwiseValid(w uint32) uint32 {
+	return w & ServiceOtherwiseValidMask >> ServiceOtherwiseValidShift
+}
+
+// SetServiceOtherwiseValid puts v into w; what does not fit is cut off.
+func SetServiceOtherwiseValid(w, v uint32) uint32 {
+	return w&^ServiceOtherwiseValidMask | v<<ServiceOtherwiseValidShift&ServiceOtherwiseValidMask
+}
+
 // Format group. A set of servers.
 const (
 	GroupBytes = 16
 	GroupWords = 4
 
 	GroupControl = 0 // Shape.
+	GroupSeedLo  = 1 // Key of the hash, low word; its upper 64 bits are zero.
+	GroupSeedHi  = 2 // High word.
 )
 
 const (
@@ -2544,6 +2797,62 @@ func GroupControlMethod(w uint32) uint32 {
 // SetGroupControlMethod puts v into w; what does not fit is cut off.
 func SetGroupControlMethod(w, v uint32) uint32 {
 	return w&^GroupControlMethodMask | v<<GroupControlMethodShift&GroupControlMethodMask
+}
+
+const (
+	GroupControlCompareShift        = 7
+	GroupControlCompareMask  uint32 = 0x780
+	GroupControlCompareLc           = 0
+	GroupControlCompareWlc          = 1
+	GroupControlCompareSed          = 2
+	GroupControlCompareNq           = 3
+	GroupControlCompareFo           = 4
+	GroupControlCompareOvf          = 5
+	GroupControlCompareP2c          = 6
+	GroupControlCompareTwos         = 7
+)
+
+// GroupControlCompare is group.control.compare of w: What the servers of the slots are compared by, where that is how. lc: 256 × active + inactive. wlc: that by weight. sed: active + 1 by weight. nq: an idle one, else as sed. fo: the greatest weight. ovf: the greatest weight of those with fewer active connections than weight, else as fo. p2c: the fewer active of two. twos: as wlc of two. The two are the slots that the low and the high half of a random number, modulo the number of slots, name. Of equal servers the first slot's is taken.
+func GroupControlCompare(w uint32) uint32 {
+	return w & GroupControlCompareMask >> GroupControlCompareShift
+}
+
+// SetGroupControlCompare puts v into w; what does not fit is cut off.
+func SetGroupControlCompare(w, v uint32) uint32 {
+	return w&^GroupControlCompareMask | v<<GroupControlCompareShift&GroupControlCompareMask
+}
+
+const (
+	GroupControlHashKeyShift              = 11
+	GroupControlHashKeyMask        uint32 = 0x1800
+	GroupControlHashKeySource             = 0
+	GroupControlHashKeySourcePort         = 1
+	GroupControlHashKeyDestination        = 2
+)
+
+// GroupControlHashKey is group.control.hash_key of w: What is hashed. The hash is SipHash-2-4 of four little-endian words of 64 bits: low and high half of the address as a number, the source port or zero, zero. The slot is the hash modulo the number of slots.
+func GroupControlHashKey(w uint32) uint32 {
+	return w & GroupControlHashKeyMask >> GroupControlHashKeyShift
+}
+
+// SetGroupControlHashKey puts v into w; what does not fit is cut off.
+func SetGroupControlHashKey(w, v uint32) uint32 {
+	return w&^GroupControlHashKeyMask | v<<GroupControlHashKeyShift&GroupControlHashKeyMask
+}
+
+const (
+	GroupControlFallbackShift        = 13
+	GroupControlFallbackMask  uint32 = 0x2000
+)
+
+// GroupControlFallback is group.control.fallback of w: Hash: where the slot's server takes no connection, the slots behind it are tried.
+func GroupControlFallback(w uint32) uint32 {
+	return w & GroupControlFallbackMask >> GroupControlFallbackShift
+}
+
+// SetGroupControlFallback puts v into w; what does not fit is cut off.
+func SetGroupControlFallback(w, v uint32) uint32 {
+	return w&^GroupControlFallbackMask | v<<GroupControlFallbackShift&GroupControlFallbackMask
 }
 
 // Format group_state. Written by the host one word at a time; the cursor by the card.
@@ -2607,6 +2916,7 @@ const (
 	ServerControl      = 0 // Shape.
 	ServerRoute        = 1 // How it is reached.
 	ServerProfile      = 2 // What its SYN-ACKs keep.
+	ServerTunnel       = 3 // How frames for a server behind a tunnel are wrapped.
 	ServerAddress      = 4 // Address.
 	ServerAddressCount = 4
 )
@@ -2828,17 +3138,142 @@ func SetServerProfileEcn(w, v uint32) uint32 {
 	return w&^ServerProfileEcnMask | v<<ServerProfileEcnShift&ServerProfileEcnMask
 }
 
-// Format server_state. Counters of a server.
 const (
-	ServerStateBytes = 32
-	ServerStateWords = 8
-
-	ServerStateUseCount      = 0 // Pages that name the server, those in quarantine included.
-	ServerStateActive        = 1 // Connections in SERVER_SYN, SPLICED or CLOSING.
-	ServerStateConnectionsLo = 2 // Connections ever, low word.
-	ServerStateConnectionsHi = 3 // High word.
-	ServerStateFailed        = 4 // Connections it refused or did not answer.
+	ServerTunnelTypeShift        = 0
+	ServerTunnelTypeMask  uint32 = 0x7
+	ServerTunnelTypeIpip         = 0
+	ServerTunnelTypeGre          = 1
+	ServerTunnelTypeGue          = 2
+	ServerTunnelTypeDscp         = 3
 )
+
+// ServerTunnelType is server.tunnel.type of w: Kind of tunnel. dscp: none, the DSCP tells the server which VIP is meant.
+func ServerTunnelType(w uint32) uint32 { return w & ServerTunnelTypeMask }
+
+// SetServerTunnelType puts v into w; what does not fit is cut off.
+func SetServerTunnelType(w, v uint32) uint32 { return w&^ServerTunnelTypeMask | v&ServerTunnelTypeMask }
+
+const (
+	ServerTunnelChecksumShift         = 3
+	ServerTunnelChecksumMask   uint32 = 0x18
+	ServerTunnelChecksumNone          = 0
+	ServerTunnelChecksumFull          = 1
+	ServerTunnelChecksumRemote        = 2
+)
+
+// ServerTunnelChecksum is server.tunnel.checksum of w: Outer checksum of gre and gue. remote: remote checksum offload of gue.
+func ServerTunnelChecksum(w uint32) uint32 {
+	return w & ServerTunnelChecksumMask >> ServerTunnelChecksumShift
+}
+
+// SetServerTunnelChecksum puts v into w; what does not fit is cut off.
+func SetServerTunnelChecksum(w, v uint32) uint32 {
+	return w&^ServerTunnelChecksumMask | v<<ServerTunnelChecksumShift&ServerTunnelChecksumMask
+}
+
+const (
+	ServerTunnelDscpShift        = 5
+	ServerTunnelDscpMask  uint32 = 0x7e0
+)
+
+// ServerTunnelDscp is server.tunnel.dscp of w: DSCP with dscp.
+func ServerTunnelDscp(w uint32) uint32 { return w & ServerTunnelDscpMask >> ServerTunnelDscpShift }
+
+// SetServerTunnelDscp puts v into w; what does not fit is cut off.
+func SetServerTunnelDscp(w, v uint32) uint32 {
+	return w&^ServerTunnelDscpMask | v<<ServerTunnelDscpShift&ServerTunnelDscpMask
+}
+
+const (
+	ServerTunnelNat64Shift        = 11
+	ServerTunnelNat64Mask  uint32 = 0x800
+)
+
+// ServerTunnelNat64 is server.tunnel.nat64 of w: An IPv4 client is known to an IPv6 server by 64:ff9b::/96 (RFC 6052).
+func ServerTunnelNat64(w uint32) uint32 { return w & ServerTunnelNat64Mask >> ServerTunnelNat64Shift }
+
+// SetServerTunnelNat64 puts v into w; what does not fit is cut off.
+func SetServerTunnelNat64(w, v uint32) uint32 {
+	return w&^ServerTunnelNat64Mask | v<<ServerTunnelNat64Shift&ServerTunnelNat64Mask
+}
+
+const (
+	ServerTunnelAnyPortShift        = 12
+	ServerTunnelAnyPortMask  uint32 = 0x1000
+)
+
+// ServerTunnelAnyPort is server.tunnel.any_port of w: The destination port is that of the client's packet.
+func ServerTunnelAnyPort(w uint32) uint32 {
+	return w & ServerTunnelAnyPortMask >> ServerTunnelAnyPortShift
+}
+
+// SetServerTunnelAnyPort puts v into w; what does not fit is cut off.
+func SetServerTunnelAnyPort(w, v uint32) uint32 {
+	return w&^ServerTunnelAnyPortMask | v<<ServerTunnelAnyPortShift&ServerTunnelAnyPortMask
+}
+
+const (
+	ServerTunnelReturnShift        = 13
+	ServerTunnelReturnMask  uint32 = 0x2000
+)
+
+// ServerTunnelReturn is server.tunnel.return of w: Replies come back through the card, plain.
+func ServerTunnelReturn(w uint32) uint32 {
+	return w & ServerTunnelReturnMask >> ServerTunnelReturnShift
+}
+
+// SetServerTunnelReturn puts v into w; what does not fit is cut off.
+func SetServerTunnelReturn(w, v uint32) uint32 {
+	return w&^ServerTunnelReturnMask | v<<ServerTunnelReturnShift&ServerTunnelReturnMask
+}
+
+const (
+	ServerTunnelPortShift        = 16
+	ServerTunnelPortMask  uint32 = 0xffff0000
+)
+
+// ServerTunnelPort is server.tunnel.port of w: Destination port of gue.
+func ServerTunnelPort(w uint32) uint32 { return w & ServerTunnelPortMask >> ServerTunnelPortShift }
+
+// SetServerTunnelPort puts v into w; what does not fit is cut off.
+func SetServerTunnelPort(w, v uint32) uint32 {
+	return w&^ServerTunnelPortMask | v<<ServerTunnelPortShift&ServerTunnelPortMask
+}
+
+// Format server_state. Counters of a server; the host writes limits and the place of the local-port list.
+const (
+	ServerStateBytes = 64
+	ServerStateWords = 16
+
+	ServerStateUseCount      = 0  // Pages that name the server, those in quarantine and templates included.
+	ServerStateActive        = 1  // Connections in SERVER_SYN, SPLICED or CLOSING; of those passed, in SPLICED.
+	ServerStateConnectionsLo = 2  // Connections ever, low word.
+	ServerStateConnectionsHi = 3  // High word.
+	ServerStateFailed        = 4  // Connections it refused or did not answer.
+	ServerStateUpper         = 5  // So many connections, active or not, are enough: the server is overloaded; zero: no limit.
+	ServerStateLower         = 6  // With fewer it is not any more; zero: three quarters of upper.
+	ServerStateFlags         = 7  // What the card knows.
+	ServerStatePortsFirst    = 8  // First entry of the local-port list in the memory.
+	ServerStatePortsSize     = 9  // Entries of the list.
+	ServerStatePortsHead     = 10 // Place in the list of the port that is handed out next.
+	ServerStatePortsTail     = 11 // Place in the list where the next one is put back.
+	ServerStatePortsFree     = 12 // Ports in the list, those that rest included.
+	ServerStatePortsNone     = 13 // Connections for which there was no port.
+	ServerStateTemplates     = 14 // Templates that name the server.
+)
+
+const (
+	ServerStateFlagsOverloadedShift        = 0
+	ServerStateFlagsOverloadedMask  uint32 = 0x1
+)
+
+// ServerStateFlagsOverloaded is server_state.flags.overloaded of w: It takes no new connection.
+func ServerStateFlagsOverloaded(w uint32) uint32 { return w & ServerStateFlagsOverloadedMask }
+
+// SetServerStateFlagsOverloaded puts v into w; what does not fit is cut off.
+func SetServerStateFlagsOverloaded(w, v uint32) uint32 {
+	return w&^ServerStateFlagsOverloadedMask | v&ServerStateFlagsOverloadedMask
+}
 
 // Format next_hop. Where frames of a server leg go.
 const (
@@ -2992,12 +3427,15 @@ func SetAddressControlKind(w, v uint32) uint32 {
 	return w&^AddressControlKindMask | v<<AddressControlKindShift&AddressControlKindMask
 }
 
-// Format local_port. Entry of a local-port list.
+// Format local_port. Entry of a local-port list. A port rests for timer.port_rest, unless its new connection begins above all that the old one sent.
 const (
-	LocalPortBytes = 4
-	LocalPortWords = 1
+	LocalPortBytes = 16
+	LocalPortWords = 4
 
-	LocalPortNumber = 0 // Port.
+	LocalPortNumber    = 0 // Port.
+	LocalPortFreed     = 1 // When it was put back; zero: never used. (ticks)
+	LocalPortSeq       = 2 // End of sequence that the server was sent last.
+	LocalPortTimestamp = 3 // TSval that the server was sent last.
 )
 
 const (
@@ -3011,6 +3449,21 @@ func LocalPortNumberPort(w uint32) uint32 { return w & LocalPortNumberPortMask }
 // SetLocalPortNumberPort puts v into w; what does not fit is cut off.
 func SetLocalPortNumberPort(w, v uint32) uint32 {
 	return w&^LocalPortNumberPortMask | v&LocalPortNumberPortMask
+}
+
+const (
+	LocalPortNumberLocalAddressShift        = 16
+	LocalPortNumberLocalAddressMask  uint32 = 0xffff0000
+)
+
+// LocalPortNumberLocalAddress is local_port.number.local_address of w: Local-address index.
+func LocalPortNumberLocalAddress(w uint32) uint32 {
+	return w & LocalPortNumberLocalAddressMask >> LocalPortNumberLocalAddressShift
+}
+
+// SetLocalPortNumberLocalAddress puts v into w; what does not fit is cut off.
+func SetLocalPortNumberLocalAddress(w, v uint32) uint32 {
+	return w&^LocalPortNumberLocalAddressMask | v<<LocalPortNumberLocalAddressShift&LocalPortNumberLocalAddressMask
 }
 
 // Format list_entry. Entry of a list of addresses or buffers.
@@ -3070,6 +3523,7 @@ const (
 	ExceptionTick     = 6 // When it was written. (ticks)
 	ExceptionReason   = 7 // Why the host sees it.
 	ExceptionIndex    = 8 // Indexes where known.
+	ExceptionBack     = 9 // fragmented: cookie of the descriptor that injected it.
 )
 
 const (
@@ -3199,6 +3653,8 @@ const (
 	ExceptionReasonReasonNotTls              = 25
 	ExceptionReasonReasonH2c                 = 26
 	ExceptionReasonReasonBadHello            = 27
+	ExceptionReasonReasonModule              = 28
+	ExceptionReasonReasonFragmented          = 29
 )
 
 // ExceptionReasonReason is exception.reason.reason of w: Reason.
@@ -3636,6 +4092,8 @@ const (
 	InjectIovaLo   = 4 // Where the bytes are, low word.
 	InjectIovaHi   = 5 // High word.
 	InjectTick     = 6 // When it was written. (ticks)
+	InjectFlags    = 7 // Modifiers of reinject.
+	InjectCookie   = 8 // Returned with what comes back.
 )
 
 const (
@@ -3731,6 +4189,32 @@ func SetInjectHandleGeneration(w, v uint32) uint32 {
 	return w&^InjectHandleGenerationMask | v<<InjectHandleGenerationShift&InjectHandleGenerationMask
 }
 
+const (
+	InjectFlagsBackShift        = 0
+	InjectFlagsBackMask  uint32 = 0x1
+)
+
+// InjectFlagsBack is inject.flags.back of w: What would go to a wire comes back to the host, however long, with reason fragmented.
+func InjectFlagsBack(w uint32) uint32 { return w & InjectFlagsBackMask }
+
+// SetInjectFlagsBack puts v into w; what does not fit is cut off.
+func SetInjectFlagsBack(w, v uint32) uint32 { return w&^InjectFlagsBackMask | v&InjectFlagsBackMask }
+
+const (
+	InjectFlagsModuleDoneShift        = 1
+	InjectFlagsModuleDoneMask  uint32 = 0x2
+)
+
+// InjectFlagsModuleDone is inject.flags.module_done of w: The host has seen the payload: it goes on.
+func InjectFlagsModuleDone(w uint32) uint32 {
+	return w & InjectFlagsModuleDoneMask >> InjectFlagsModuleDoneShift
+}
+
+// SetInjectFlagsModuleDone puts v into w; what does not fit is cut off.
+func SetInjectFlagsModuleDone(w, v uint32) uint32 {
+	return w&^InjectFlagsModuleDoneMask | v<<InjectFlagsModuleDoneShift&InjectFlagsModuleDoneMask
+}
+
 // Format command. A command for the address management unit. Key arguments are laid out as in cam_word.
 const (
 	CommandBytes = 64
@@ -3745,12 +4229,12 @@ const (
 	CommandTick       = 6  // When it was written. (ticks)
 	CommandFlags      = 7  // Modifiers.
 	CommandCookie     = 8  // Returned in the completion.
-	CommandBar2Offset = 9  // Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. (bytes)
-	CommandValue      = 10 // fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement).
+	CommandBar2Offset = 9  // Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. pass: server index, and in the upper half the source port that the server is to see; zero: the client's. (bytes)
+	CommandValue      = 10 // fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement). adjust: bytes by which the stream is longer from boundary on (two's complement).
 	CommandKeyControl = 11 // CAM verbs: control word of the key.
 	CommandKeyPorts   = 12 // CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's.
 	CommandKeyIndex   = 13 // CAM verbs: VIP or server index. connect: server or group index.
-	CommandBoundary   = 14 // connect with last: client sequence number behind the only request.
+	CommandBoundary   = 14 // connect with last: client sequence number behind the only request. adjust: sequence number, in the client's numbers, from which on the stream is longer. pass: service index, and in the upper half the VIP port that the client sees where the key's destination is not it.
 )
 
 const (
@@ -3786,6 +4270,8 @@ const (
 	CommandControlTypeReply             = 14
 	CommandControlTypeTake              = 15
 	CommandControlTypeFeed              = 16
+	CommandControlTypePass              = 17
+	CommandControlTypeAdjust            = 18
 )
 
 // CommandControlType is command.control.type of w: Verb.
@@ -3972,6 +4458,66 @@ func CommandFlagsKeep(w uint32) uint32 { return w & CommandFlagsKeepMask >> Comm
 // SetCommandFlagsKeep puts v into w; what does not fit is cut off.
 func SetCommandFlagsKeep(w, v uint32) uint32 {
 	return w&^CommandFlagsKeepMask | v<<CommandFlagsKeepShift&CommandFlagsKeepMask
+}
+
+const (
+	CommandFlagsServerStreamShift        = 8
+	CommandFlagsServerStreamMask  uint32 = 0x100
+)
+
+// CommandFlagsServerStream is command.flags.server_stream of w: adjust: the stream of the server.
+func CommandFlagsServerStream(w uint32) uint32 {
+	return w & CommandFlagsServerStreamMask >> CommandFlagsServerStreamShift
+}
+
+// SetCommandFlagsServerStream puts v into w; what does not fit is cut off.
+func SetCommandFlagsServerStream(w, v uint32) uint32 {
+	return w&^CommandFlagsServerStreamMask | v<<CommandFlagsServerStreamShift&CommandFlagsServerStreamMask
+}
+
+const (
+	CommandFlagsTemplateShift        = 9
+	CommandFlagsTemplateMask  uint32 = 0x200
+)
+
+// CommandFlagsTemplate is command.flags.template of w: pass: a template, no connection.
+func CommandFlagsTemplate(w uint32) uint32 {
+	return w & CommandFlagsTemplateMask >> CommandFlagsTemplateShift
+}
+
+// SetCommandFlagsTemplate puts v into w; what does not fit is cut off.
+func SetCommandFlagsTemplate(w, v uint32) uint32 {
+	return w&^CommandFlagsTemplateMask | v<<CommandFlagsTemplateShift&CommandFlagsTemplateMask
+}
+
+const (
+	CommandFlagsModuleShift        = 10
+	CommandFlagsModuleMask  uint32 = 0x400
+)
+
+// CommandFlagsModule is command.flags.module of w: pass: payload goes by way of the host.
+func CommandFlagsModule(w uint32) uint32 {
+	return w & CommandFlagsModuleMask >> CommandFlagsModuleShift
+}
+
+// SetCommandFlagsModule puts v into w; what does not fit is cut off.
+func SetCommandFlagsModule(w, v uint32) uint32 {
+	return w&^CommandFlagsModuleMask | v<<CommandFlagsModuleShift&CommandFlagsModuleMask
+}
+
+const (
+	CommandFlagsFromServerShift        = 11
+	CommandFlagsFromServerMask  uint32 = 0x800
+)
+
+// CommandFlagsFromServer is command.flags.from_server of w: pass: the server begins; the client's link is that of the connection in the handle word.
+func CommandFlagsFromServer(w uint32) uint32 {
+	return w & CommandFlagsFromServerMask >> CommandFlagsFromServerShift
+}
+
+// SetCommandFlagsFromServer puts v into w; what does not fit is cut off.
+func SetCommandFlagsFromServer(w, v uint32) uint32 {
+	return w&^CommandFlagsFromServerMask | v<<CommandFlagsFromServerShift&CommandFlagsFromServerMask
 }
 
 const (

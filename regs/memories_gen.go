@@ -139,7 +139,7 @@ const (
 	MemServerStateCount            = 4096
 	MemServerStateMax              = 16384
 	MemServerStateBanks            = 1
-	MemServerStateBankBytes uint64 = 0x80000
+	MemServerStateBankBytes uint64 = 0x100000
 )
 
 // Memory next_hop. Next hops by stable index.
@@ -172,12 +172,12 @@ const (
 	MemLocalAddressBankBytes uint64 = 0x40000
 )
 
-// Memory local_port. Local-port lists: server s has geometry.local_ports entries from s × geometry.local_ports.
+// Memory local_port. Local-port lists; where that of a server lies is in its server_state.
 const (
 	MemLocalPort                 = 17 // index in Memories
 	MemLocalPortOffset    uint64 = 0x1cc00000
-	MemLocalPortCount            = 2097152
-	MemLocalPortMax              = 4194304
+	MemLocalPortCount            = 1048576
+	MemLocalPortMax              = 1048576
 	MemLocalPortBanks            = 1
 	MemLocalPortBankBytes uint64 = 0x1000000
 )
@@ -258,8 +258,8 @@ var Memories = [...]Memory{
 		Doc: "VIP address memory: exact match of an address gives the VIP index."},
 	{Name: "local_address", Format: "address", Offset: MemLocalAddressOffset, Count: MemLocalAddressCount, Max: MemLocalAddressMax, Banks: MemLocalAddressBanks, EntryBytes: AddressBytes, Geometry: GeometryLocalAddresses,
 		Doc: "Local address memory: exact match of an address gives the local-address index."},
-	{Name: "local_port", Format: "local_port", Offset: MemLocalPortOffset, Count: MemLocalPortCount, Max: MemLocalPortMax, Banks: MemLocalPortBanks, EntryBytes: LocalPortBytes,
-		Doc: "Local-port lists: server s has geometry.local_ports entries from s × geometry.local_ports."},
+	{Name: "local_port", Format: "local_port", Offset: MemLocalPortOffset, Count: MemLocalPortCount, Max: MemLocalPortMax, Banks: MemLocalPortBanks, EntryBytes: LocalPortBytes, Geometry: GeometryLocalPorts,
+		Doc: "Local-port lists; where that of a server lies is in its server_state."},
 	{Name: "address_list", Format: "list_entry", Offset: MemAddressListOffset, Count: MemAddressListCount, Max: MemAddressListMax, Banks: MemAddressListBanks, EntryBytes: ListEntryBytes, Geometry: GeometryPages,
 		Doc: "The address list, a FIFO of n between amu.list_head and amu.list_tail."},
 	{Name: "quarantine_list", Format: "list_entry", Offset: MemQuarantineListOffset, Count: MemQuarantineListCount, Max: MemQuarantineListMax, Banks: MemQuarantineListBanks, EntryBytes: ListEntryBytes, Geometry: GeometryPages,

@@ -19,9 +19,9 @@ const (
 // Digests of the two halves of the map: 32 bits as the directory holds them, 256 bits in hexadecimal as manifests do.
 const (
 	ShellDigest       uint32 = 0xbaa5fcbf
-	DataPathDigest    uint32 = 0xc46ed508
+	DataPathDigest    uint32 = 0xdfcee48a
 	ShellDigest256           = "baa5fcbf63a74b75b6c6ea40d0d53db90e87a1c4a436cfbdd48e20561ad13f51"
-	DataPathDigest256        = "c46ed5089f64f7cb3428633f73dd4392673eeb98c843fea94816563bfc087c69"
+	DataPathDigest256        = "dfcee48a5f919691dd93dca036111b70ad170ab6277ffc0c870d419faeeed957"
 )
 
 // Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero.
@@ -751,7 +751,7 @@ const (
 	GeometryRules               Reg = 0x1003c // Entries of the rule table. (entries)
 	GeometryUrlNodes            Reg = 0x10040 // Nodes of one bank of the URL string match table. (entries)
 	GeometrySlots               Reg = 0x10044 // Slots of one slot area of a group. (entries)
-	GeometryLocalPorts          Reg = 0x10048 // Local ports of the list a server has. (entries)
+	GeometryLocalPorts          Reg = 0x10048 // Entries of the local-port memory, for all servers. (entries)
 	GeometrySourceBuckets       Reg = 0x10054 // Token buckets of the SYN defence. (entries)
 	GeometryPorts               Reg = 0x1004c // Number of Ethernet ports.
 	GeometryVectors             Reg = 0x10050 // Number of interrupt vectors.
@@ -1256,6 +1256,8 @@ const (
 	TimerRetransmitLimit Reg = 0x2c03c // How often it is sent again before the connection is aborted; each time after twice the time. A time-out of the state may end it earlier.
 	TimerRetransmitMin   Reg = 0x2c040 // Least time-out where the round trip was measured (RFC 6298, 2.4). (ticks)
 	TimerRetransmitMax   Reg = 0x2c044 // Bound of the time-out that doubles at each retransmission (RFC 6298, 5.5). (ticks)
+	TimerIdleDatagram    Reg = 0x2c048 // Time-out of datagrams without traffic. (ticks)
+	TimerPortRest        Reg = 0x2c04c // Time a local port rests before another connection has it, unless that begins above all that the old one sent. (ticks)
 	TimerSweeps          Reg = 0x2c100 // Sweeps completed.
 	TimerLookedAt        Reg = 0x2c108 // Pages looked at. (pages)
 	TimerExpired         Reg = 0x2c110 // Deadlines that had passed. (pages)
@@ -1400,6 +1402,32 @@ func TimerRetransmitMaxTicks(w uint32) uint32 { return w & TimerRetransmitMaxTic
 // SetTimerRetransmitMaxTicks puts v into w; what does not fit is cut off.
 func SetTimerRetransmitMaxTicks(w, v uint32) uint32 {
 	return w&^TimerRetransmitMaxTicksMask | v&TimerRetransmitMaxTicksMask
+}
+
+const (
+	TimerIdleDatagramTicksShift        = 0
+	TimerIdleDatagramTicksMask  uint32 = 0xfffffff
+)
+
+// TimerIdleDatagramTicks is timer.idle_datagram.ticks of w: Milliseconds.
+func TimerIdleDatagramTicks(w uint32) uint32 { return w & TimerIdleDatagramTicksMask }
+
+// SetTimerIdleDatagramTicks puts v into w; what does not fit is cut off.
+func SetTimerIdleDatagramTicks(w, v uint32) uint32 {
+	return w&^TimerIdleDatagramTicksMask | v&TimerIdleDatagramTicksMask
+}
+
+const (
+	TimerPortRestTicksShift        = 0
+	TimerPortRestTicksMask  uint32 = 0xfffffff
+)
+
+// TimerPortRestTicks is timer.port_rest.ticks of w: Milliseconds.
+func TimerPortRestTicks(w uint32) uint32 { return w & TimerPortRestTicksMask }
+
+// SetTimerPortRestTicks puts v into w; what does not fit is cut off.
+func SetTimerPortRestTicks(w, v uint32) uint32 {
+	return w&^TimerPortRestTicksMask | v&TimerPortRestTicksMask
 }
 
 // Block defence. SYN defence: the stateless stage in front of the AMU, which answers SYNs with cookies and takes a page only for who has proved himself.
@@ -1563,6 +1591,45 @@ func DefenceSourceBurstCount(w uint32) uint32 { return w & DefenceSourceBurstCou
 func SetDefenceSourceBurstCount(w, v uint32) uint32 {
 	return w&^DefenceSourceBurstCountMask | v&DefenceSourceBurstCountMask
 }
+
+// Block pass. Connections that are passed on to a server at their SYN or first datagram, and what leads them there.
+const (
+	PassBase      Reg = 0x2f000
+	PassStride    Reg = 0x1000
+	PassInstances     = 1
+
+	PassOpened          Reg = 0x2f100 // A SYN or first datagram took a page and went to a server. (connections)
+	PassOnePacket       Reg = 0x2f108 // Datagrams that chose a server without a page. (datagrams)
+	PassSloppy          Reg = 0x2f110 // Opened by a segment without SYN. (connections)
+	PassEstablished     Reg = 0x2f118 // The client acknowledged; datagrams at once. (connections)
+	PassClosedFin       Reg = 0x2f120 // Both ends sent FIN. (connections)
+	PassClosedRst       Reg = 0x2f128 // An end sent RST. (connections)
+	PassExpired         Reg = 0x2f130 // Silent for too long. (connections)
+	PassNodest          Reg = 0x2f138 // Reset since their server is gone. (connections)
+	PassReused          Reg = 0x2f140 // Pages that a new SYN of the same client port took over. (connections)
+	PassDropNoPage      Reg = 0x2f148 // Segments without SYN of no connection. (segments)
+	PassDropFull        Reg = 0x2f150 // First segments for which no page or CAM place was free. (segments)
+	PassDropNoServer    Reg = 0x2f158 // First segments for which the group had no server. (segments)
+	PassDropNoPort      Reg = 0x2f160 // First segments for which the server's list had no local port. (segments)
+	PassDropSource      Reg = 0x2f168 // First segments of clients that no service of the listener takes. (segments)
+	PassDropFamily      Reg = 0x2f170 // Segments that cannot be said in the family of the other leg. (segments)
+	PassTemplateTaken   Reg = 0x2f178 // Templates made. (templates)
+	PassTemplateHit     Reg = 0x2f180 // Connections that a template led. (connections)
+	PassTemplateStale   Reg = 0x2f188 // Templates given up since their server took no connection. (templates)
+	PassTemplateExpired Reg = 0x2f190 // Templates whose time was over. (templates)
+	PassOverloaded      Reg = 0x2f198 // Times that a server reached its upper limit.
+	PassRouted          Reg = 0x2f1a0 // Sent by direct routing. (packets)
+	PassWrappedIpip     Reg = 0x2f1a8 // Wrapped in IP. (packets)
+	PassWrappedGre      Reg = 0x2f1b0 // Wrapped in GRE. (packets)
+	PassWrappedGue      Reg = 0x2f1b8 // Wrapped in GUE. (packets)
+	PassMarkedDscp      Reg = 0x2f1c0 // Sent by direct routing with a DSCP. (packets)
+	PassCut             Reg = 0x2f1c8 // Coalesced packets that were cut before they were wrapped. (packets)
+	PassModule          Reg = 0x2f1d0 // Segments that went by way of the host for an application module. (segments)
+	PassShifted         Reg = 0x2f1d8 // Streams that the host made longer or shorter. (connections)
+	PassPortsTaken      Reg = 0x2f1e0 // Local ports handed out. (ports)
+	PassPortsTired      Reg = 0x2f1e8 // Local ports passed over since they had not rested. (ports)
+	PassBack            Reg = 0x2f1f0 // Frames that came back to the host instead of going to a wire. (frames)
+)
 
 // Block hostif. Host interface: interrupt causes and DMA errors.
 const (

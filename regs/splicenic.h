@@ -22,7 +22,7 @@
 #define SPLICENIC_VENDOR_ID 0x1234u
 #define SPLICENIC_DEVICE_ID 0x5c1cu
 #define SPLICENIC_SHELL_DIGEST 0xbaa5fcbfu
-#define SPLICENIC_DATA_PATH_DIGEST 0xc46ed508u
+#define SPLICENIC_DATA_PATH_DIGEST 0xdfcee48au
 
 /* Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero. */
 #define SPLICENIC_DIRECTORY_BASE 0x0u
@@ -307,7 +307,7 @@
 #define SPLICENIC_GEOMETRY_URL_NODES 0x10040u
 /* slots: Slots of one slot area of a group. (entries) */
 #define SPLICENIC_GEOMETRY_SLOTS 0x10044u
-/* local_ports: Local ports of the list a server has. (entries) */
+/* local_ports: Entries of the local-port memory, for all servers. (entries) */
 #define SPLICENIC_GEOMETRY_LOCAL_PORTS 0x10048u
 /* ports: Number of Ethernet ports. */
 #define SPLICENIC_GEOMETRY_PORTS 0x1004cu
@@ -842,6 +842,14 @@
 #define SPLICENIC_TIMER_RETRANSMIT_MAX 0x2c044u
 #define SPLICENIC_TIMER_RETRANSMIT_MAX_TICKS_SHIFT 0x0u
 #define SPLICENIC_TIMER_RETRANSMIT_MAX_TICKS_MASK 0xfffffffu
+/* idle_datagram: Time-out of datagrams without traffic. (ticks) */
+#define SPLICENIC_TIMER_IDLE_DATAGRAM 0x2c048u
+#define SPLICENIC_TIMER_IDLE_DATAGRAM_TICKS_SHIFT 0x0u
+#define SPLICENIC_TIMER_IDLE_DATAGRAM_TICKS_MASK 0xfffffffu
+/* port_rest: Time a local port rests before another connection has it, unless that begins above all that the old one sent. (ticks) */
+#define SPLICENIC_TIMER_PORT_REST 0x2c04cu
+#define SPLICENIC_TIMER_PORT_REST_TICKS_SHIFT 0x0u
+#define SPLICENIC_TIMER_PORT_REST_TICKS_MASK 0xfffffffu
 /* sweeps: Sweeps completed. */
 #define SPLICENIC_TIMER_SWEEPS 0x2c100u
 /* looked_at: Pages looked at. (pages) */
@@ -923,6 +931,73 @@
 #define SPLICENIC_DEFENCE_SWITCHED_ON 0x2e128u
 /* switched_off: Times it ended. */
 #define SPLICENIC_DEFENCE_SWITCHED_OFF 0x2e130u
+
+/* Block pass. Connections that are passed on to a server at their SYN or first datagram, and what leads them there. */
+#define SPLICENIC_PASS_BASE 0x2f000u
+#define SPLICENIC_PASS_STRIDE 0x1000u
+#define SPLICENIC_PASS_INSTANCES 0x1u
+/* opened: A SYN or first datagram took a page and went to a server. (connections) */
+#define SPLICENIC_PASS_OPENED 0x2f100u
+/* one_packet: Datagrams that chose a server without a page. (datagrams) */
+#define SPLICENIC_PASS_ONE_PACKET 0x2f108u
+/* sloppy: Opened by a segment without SYN. (connections) */
+#define SPLICENIC_PASS_SLOPPY 0x2f110u
+/* established: The client acknowledged; datagrams at once. (connections) */
+#define SPLICENIC_PASS_ESTABLISHED 0x2f118u
+/* closed_fin: Both ends sent FIN. (connections) */
+#define SPLICENIC_PASS_CLOSED_FIN 0x2f120u
+/* closed_rst: An end sent RST. (connections) */
+#define SPLICENIC_PASS_CLOSED_RST 0x2f128u
+/* expired: Silent for too long. (connections) */
+#define SPLICENIC_PASS_EXPIRED 0x2f130u
+/* nodest: Reset since their server is gone. (connections) */
+#define SPLICENIC_PASS_NODEST 0x2f138u
+/* reused: Pages that a new SYN of the same client port took over. (connections) */
+#define SPLICENIC_PASS_REUSED 0x2f140u
+/* drop_no_page: Segments without SYN of no connection. (segments) */
+#define SPLICENIC_PASS_DROP_NO_PAGE 0x2f148u
+/* drop_full: First segments for which no page or CAM place was free. (segments) */
+#define SPLICENIC_PASS_DROP_FULL 0x2f150u
+/* drop_no_server: First segments for which the group had no server. (segments) */
+#define SPLICENIC_PASS_DROP_NO_SERVER 0x2f158u
+/* drop_no_port: First segments for which the server's list had no local port. (segments) */
+#define SPLICENIC_PASS_DROP_NO_PORT 0x2f160u
+/* drop_source: First segments of clients that no service of the listener takes. (segments) */
+#define SPLICENIC_PASS_DROP_SOURCE 0x2f168u
+/* drop_family: Segments that cannot be said in the family of the other leg. (segments) */
+#define SPLICENIC_PASS_DROP_FAMILY 0x2f170u
+/* template_taken: Templates made. (templates) */
+#define SPLICENIC_PASS_TEMPLATE_TAKEN 0x2f178u
+/* template_hit: Connections that a template led. (connections) */
+#define SPLICENIC_PASS_TEMPLATE_HIT 0x2f180u
+/* template_stale: Templates given up since their server took no connection. (templates) */
+#define SPLICENIC_PASS_TEMPLATE_STALE 0x2f188u
+/* template_expired: Templates whose time was over. (templates) */
+#define SPLICENIC_PASS_TEMPLATE_EXPIRED 0x2f190u
+/* overloaded: Times that a server reached its upper limit. */
+#define SPLICENIC_PASS_OVERLOADED 0x2f198u
+/* routed: Sent by direct routing. (packets) */
+#define SPLICENIC_PASS_ROUTED 0x2f1a0u
+/* wrapped_ipip: Wrapped in IP. (packets) */
+#define SPLICENIC_PASS_WRAPPED_IPIP 0x2f1a8u
+/* wrapped_gre: Wrapped in GRE. (packets) */
+#define SPLICENIC_PASS_WRAPPED_GRE 0x2f1b0u
+/* wrapped_gue: Wrapped in GUE. (packets) */
+#define SPLICENIC_PASS_WRAPPED_GUE 0x2f1b8u
+/* marked_dscp: Sent by direct routing with a DSCP. (packets) */
+#define SPLICENIC_PASS_MARKED_DSCP 0x2f1c0u
+/* cut: Coalesced packets that were cut before they were wrapped. (packets) */
+#define SPLICENIC_PASS_CUT 0x2f1c8u
+/* module: Segments that went by way of the host for an application module. (segments) */
+#define SPLICENIC_PASS_MODULE 0x2f1d0u
+/* shifted: Streams that the host made longer or shorter. (connections) */
+#define SPLICENIC_PASS_SHIFTED 0x2f1d8u
+/* ports_taken: Local ports handed out. (ports) */
+#define SPLICENIC_PASS_PORTS_TAKEN 0x2f1e0u
+/* ports_tired: Local ports passed over since they had not rested. (ports) */
+#define SPLICENIC_PASS_PORTS_TIRED 0x2f1e8u
+/* back: Frames that came back to the host instead of going to a wire. (frames) */
+#define SPLICENIC_PASS_BACK 0x2f1f0u
 
 /* Block hostif. Host interface: interrupt causes and DMA errors. */
 #define SPLICENIC_HOSTIF_BASE 0x30000u
@@ -1092,6 +1167,8 @@
 #define SPLICENIC_PAGE_CLIENT_LINK_CONGESTION_MASK 0x20000000u
 #define SPLICENIC_PAGE_CLIENT_LINK_LAST_REQUEST_SHIFT 0x1eu
 #define SPLICENIC_PAGE_CLIENT_LINK_LAST_REQUEST_MASK 0x40000000u
+#define SPLICENIC_PAGE_CLIENT_LINK_PASSED_SHIFT 0x1fu
+#define SPLICENIC_PAGE_CLIENT_LINK_PASSED_MASK 0x80000000u
 #define SPLICENIC_PAGE_CLIENT_MAC_LO 0x4u
 #define SPLICENIC_PAGE_CLIENT_MAC_HI 0x5u
 #define SPLICENIC_PAGE_CLIENT_MAC_HI_ADDRESS_SHIFT 0x0u
@@ -1139,6 +1216,8 @@
 #define SPLICENIC_PAGE_A_SCALE_CHECKSUM_READY_MASK 0x2000u
 #define SPLICENIC_PAGE_A_SCALE_ECN_SHIFT 0xeu
 #define SPLICENIC_PAGE_A_SCALE_ECN_MASK 0x4000u
+#define SPLICENIC_PAGE_A_SCALE_DATAGRAMS_SHIFT 0xfu
+#define SPLICENIC_PAGE_A_SCALE_DATAGRAMS_MASK 0x8000u
 #define SPLICENIC_PAGE_A_SCALE_SERVER_WSCALE_SHIFT 0x10u
 #define SPLICENIC_PAGE_A_SCALE_SERVER_WSCALE_MASK 0xf0000u
 #define SPLICENIC_PAGE_A_SCALE_VLAN_SHIFT 0x14u
@@ -1193,6 +1272,8 @@
 #define SPLICENIC_PAGE_B_SCALE_CHECKSUM_READY_MASK 0x2000u
 #define SPLICENIC_PAGE_B_SCALE_ECN_SHIFT 0xeu
 #define SPLICENIC_PAGE_B_SCALE_ECN_MASK 0x4000u
+#define SPLICENIC_PAGE_B_SCALE_DATAGRAMS_SHIFT 0xfu
+#define SPLICENIC_PAGE_B_SCALE_DATAGRAMS_MASK 0x8000u
 #define SPLICENIC_PAGE_B_SCALE_SERVER_WSCALE_SHIFT 0x10u
 #define SPLICENIC_PAGE_B_SCALE_SERVER_WSCALE_MASK 0xf0000u
 #define SPLICENIC_PAGE_B_SCALE_VLAN_SHIFT 0x14u
@@ -1647,6 +1728,8 @@ _Static_assert(offsetof(struct splicenic_rule_counter, hits_hi) == 4, "offset of
 #define SPLICENIC_SLOT_SLOT_SERVER_MASK 0xffffu
 #define SPLICENIC_SLOT_SLOT_VALID_SHIFT 0x10u
 #define SPLICENIC_SLOT_SLOT_VALID_MASK 0x10000u
+#define SPLICENIC_SLOT_SLOT_WEIGHT_SHIFT 0x11u
+#define SPLICENIC_SLOT_SLOT_WEIGHT_MASK 0xfffe0000u
 struct splicenic_slot {
 	uint32_t slot; /* Server. */
 };
@@ -1716,6 +1799,20 @@ _Static_assert(offsetof(struct splicenic_listener, reserved) == 8, "offset of li
 #define SPLICENIC_SERVICE_CONTROL_SERVER_FIRST_MASK 0x4000u
 #define SPLICENIC_SERVICE_CONTROL_HAS_H2C_SHIFT 0xfu
 #define SPLICENIC_SERVICE_CONTROL_HAS_H2C_MASK 0x8000u
+#define SPLICENIC_SERVICE_CONTROL_ONE_PACKET_SHIFT 0x10u
+#define SPLICENIC_SERVICE_CONTROL_ONE_PACKET_MASK 0x10000u
+#define SPLICENIC_SERVICE_CONTROL_SLOPPY_SHIFT 0x11u
+#define SPLICENIC_SERVICE_CONTROL_SLOPPY_MASK 0x20000u
+#define SPLICENIC_SERVICE_CONTROL_MODULE_SHIFT 0x12u
+#define SPLICENIC_SERVICE_CONTROL_MODULE_MASK 0x40000u
+#define SPLICENIC_SERVICE_CONTROL_EXPIRE_QUIESCENT_SHIFT 0x13u
+#define SPLICENIC_SERVICE_CONTROL_EXPIRE_QUIESCENT_MASK 0x80000u
+#define SPLICENIC_SERVICE_CONTROL_EXPIRE_NODEST_SHIFT 0x14u
+#define SPLICENIC_SERVICE_CONTROL_EXPIRE_NODEST_MASK 0x100000u
+#define SPLICENIC_SERVICE_CONTROL_KEEP_SERVER_SHIFT 0x15u
+#define SPLICENIC_SERVICE_CONTROL_KEEP_SERVER_MASK 0x200000u
+#define SPLICENIC_SERVICE_CONTROL_ANY_PORT_SHIFT 0x16u
+#define SPLICENIC_SERVICE_CONTROL_ANY_PORT_MASK 0x400000u
 #define SPLICENIC_SERVICE_URL_ROOT 0x1u
 #define SPLICENIC_SERVICE_DEFAULT 0x2u
 #define SPLICENIC_SERVICE_DEFAULT_GROUP_SHIFT 0x0u
@@ -1742,6 +1839,22 @@ _Static_assert(offsetof(struct splicenic_listener, reserved) == 8, "offset of li
 #define SPLICENIC_SERVICE_H2C 0x8u
 #define SPLICENIC_SERVICE_H2C_GROUP_SHIFT 0x0u
 #define SPLICENIC_SERVICE_H2C_GROUP_MASK 0xffffu
+#define SPLICENIC_SERVICE_PERSISTENCE 0x9u
+#define SPLICENIC_SERVICE_PERSISTENCE_NET 0xau
+#define SPLICENIC_SERVICE_PERSISTENCE_NET_IPV4_SHIFT 0x0u
+#define SPLICENIC_SERVICE_PERSISTENCE_NET_IPV4_MASK 0x3fu
+#define SPLICENIC_SERVICE_PERSISTENCE_NET_IPV6_SHIFT 0x8u
+#define SPLICENIC_SERVICE_PERSISTENCE_NET_IPV6_MASK 0xff00u
+#define SPLICENIC_SERVICE_SOURCE 0xbu
+#define SPLICENIC_SERVICE_SOURCE_FIRST_SHIFT 0x0u
+#define SPLICENIC_SERVICE_SOURCE_FIRST_MASK 0xfffffu
+#define SPLICENIC_SERVICE_SOURCE_COUNT_SHIFT 0x14u
+#define SPLICENIC_SERVICE_SOURCE_COUNT_MASK 0x3f00000u
+#define SPLICENIC_SERVICE_OTHERWISE 0xcu
+#define SPLICENIC_SERVICE_OTHERWISE_SERVICE_SHIFT 0x0u
+#define SPLICENIC_SERVICE_OTHERWISE_SERVICE_MASK 0xffffu
+#define SPLICENIC_SERVICE_OTHERWISE_VALID_SHIFT 0x10u
+#define SPLICENIC_SERVICE_OTHERWISE_VALID_MASK 0x10000u
 struct splicenic_service {
 	uint32_t control; /* Shape. */
 	uint32_t url_root; /* Node index of the root of the host automaton. */
@@ -1752,7 +1865,11 @@ struct splicenic_service {
 	uint32_t wait_head; /* Time-out of WAIT_HEAD; zero: the timer's register. (ticks) */
 	uint32_t fallback; /* A client that sends nothing for so long after its handshake goes to the default group; zero: never. (ticks) */
 	uint32_t h2c; /* Where HTTP/2 without TLS goes, known by its preface. */
-	uint32_t reserved[7]; /* Zero. */
+	uint32_t persistence; /* A template lives so long after the last connection that it led; zero: there are none. (ticks) */
+	uint32_t persistence_net; /* Bits of a client's address that a template goes by. */
+	uint32_t source; /* Networks that clients have to be of. */
+	uint32_t otherwise; /* Who is asked where the client is of none of them. Of one listener at most four services are. */
+	uint32_t reserved[3]; /* Zero. */
 };
 _Static_assert(sizeof(struct splicenic_service) == 64, "size of service");
 _Static_assert(offsetof(struct splicenic_service, control) == 0, "offset of service.control");
@@ -1764,7 +1881,11 @@ _Static_assert(offsetof(struct splicenic_service, idle) == 20, "offset of servic
 _Static_assert(offsetof(struct splicenic_service, wait_head) == 24, "offset of service.wait_head");
 _Static_assert(offsetof(struct splicenic_service, fallback) == 28, "offset of service.fallback");
 _Static_assert(offsetof(struct splicenic_service, h2c) == 32, "offset of service.h2c");
-_Static_assert(offsetof(struct splicenic_service, reserved) == 36, "offset of service.reserved");
+_Static_assert(offsetof(struct splicenic_service, persistence) == 36, "offset of service.persistence");
+_Static_assert(offsetof(struct splicenic_service, persistence_net) == 40, "offset of service.persistence_net");
+_Static_assert(offsetof(struct splicenic_service, source) == 44, "offset of service.source");
+_Static_assert(offsetof(struct splicenic_service, otherwise) == 48, "offset of service.otherwise");
+_Static_assert(offsetof(struct splicenic_service, reserved) == 52, "offset of service.reserved");
 
 /* Format group. A set of servers. */
 #define SPLICENIC_GROUP_BYTES 0x10u
@@ -1783,13 +1904,36 @@ _Static_assert(offsetof(struct splicenic_service, reserved) == 36, "offset of se
 #define SPLICENIC_GROUP_CONTROL_METHOD_FULLNAT 0x1u
 #define SPLICENIC_GROUP_CONTROL_METHOD_TUN 0x2u
 #define SPLICENIC_GROUP_CONTROL_METHOD_DR 0x3u
+#define SPLICENIC_GROUP_CONTROL_COMPARE_SHIFT 0x7u
+#define SPLICENIC_GROUP_CONTROL_COMPARE_MASK 0x780u
+#define SPLICENIC_GROUP_CONTROL_COMPARE_LC 0x0u
+#define SPLICENIC_GROUP_CONTROL_COMPARE_WLC 0x1u
+#define SPLICENIC_GROUP_CONTROL_COMPARE_SED 0x2u
+#define SPLICENIC_GROUP_CONTROL_COMPARE_NQ 0x3u
+#define SPLICENIC_GROUP_CONTROL_COMPARE_FO 0x4u
+#define SPLICENIC_GROUP_CONTROL_COMPARE_OVF 0x5u
+#define SPLICENIC_GROUP_CONTROL_COMPARE_P2C 0x6u
+#define SPLICENIC_GROUP_CONTROL_COMPARE_TWOS 0x7u
+#define SPLICENIC_GROUP_CONTROL_HASH_KEY_SHIFT 0xbu
+#define SPLICENIC_GROUP_CONTROL_HASH_KEY_MASK 0x1800u
+#define SPLICENIC_GROUP_CONTROL_HASH_KEY_SOURCE 0x0u
+#define SPLICENIC_GROUP_CONTROL_HASH_KEY_SOURCE_PORT 0x1u
+#define SPLICENIC_GROUP_CONTROL_HASH_KEY_DESTINATION 0x2u
+#define SPLICENIC_GROUP_CONTROL_FALLBACK_SHIFT 0xdu
+#define SPLICENIC_GROUP_CONTROL_FALLBACK_MASK 0x2000u
+#define SPLICENIC_GROUP_SEED_LO 0x1u
+#define SPLICENIC_GROUP_SEED_HI 0x2u
 struct splicenic_group {
 	uint32_t control; /* Shape. */
-	uint32_t reserved[3]; /* Zero. */
+	uint32_t seed_lo; /* Key of the hash, low word; its upper 64 bits are zero. */
+	uint32_t seed_hi; /* High word. */
+	uint32_t reserved; /* Zero. */
 };
 _Static_assert(sizeof(struct splicenic_group) == 16, "size of group");
 _Static_assert(offsetof(struct splicenic_group, control) == 0, "offset of group.control");
-_Static_assert(offsetof(struct splicenic_group, reserved) == 4, "offset of group.reserved");
+_Static_assert(offsetof(struct splicenic_group, seed_lo) == 4, "offset of group.seed_lo");
+_Static_assert(offsetof(struct splicenic_group, seed_hi) == 8, "offset of group.seed_hi");
+_Static_assert(offsetof(struct splicenic_group, reserved) == 12, "offset of group.reserved");
 
 /* Format group_state. Written by the host one word at a time; the cursor by the card. */
 #define SPLICENIC_GROUP_STATE_BYTES 0x10u
@@ -1859,44 +2003,98 @@ _Static_assert(offsetof(struct splicenic_group_state, reserved) == 12, "offset o
 #define SPLICENIC_SERVER_PROFILE_KNOWN_MASK 0x800000u
 #define SPLICENIC_SERVER_PROFILE_ECN_SHIFT 0x18u
 #define SPLICENIC_SERVER_PROFILE_ECN_MASK 0x1000000u
+#define SPLICENIC_SERVER_TUNNEL 0x3u
+#define SPLICENIC_SERVER_TUNNEL_TYPE_SHIFT 0x0u
+#define SPLICENIC_SERVER_TUNNEL_TYPE_MASK 0x7u
+#define SPLICENIC_SERVER_TUNNEL_TYPE_IPIP 0x0u
+#define SPLICENIC_SERVER_TUNNEL_TYPE_GRE 0x1u
+#define SPLICENIC_SERVER_TUNNEL_TYPE_GUE 0x2u
+#define SPLICENIC_SERVER_TUNNEL_TYPE_DSCP 0x3u
+#define SPLICENIC_SERVER_TUNNEL_CHECKSUM_SHIFT 0x3u
+#define SPLICENIC_SERVER_TUNNEL_CHECKSUM_MASK 0x18u
+#define SPLICENIC_SERVER_TUNNEL_CHECKSUM_NONE 0x0u
+#define SPLICENIC_SERVER_TUNNEL_CHECKSUM_FULL 0x1u
+#define SPLICENIC_SERVER_TUNNEL_CHECKSUM_REMOTE 0x2u
+#define SPLICENIC_SERVER_TUNNEL_DSCP_SHIFT 0x5u
+#define SPLICENIC_SERVER_TUNNEL_DSCP_MASK 0x7e0u
+#define SPLICENIC_SERVER_TUNNEL_NAT64_SHIFT 0xbu
+#define SPLICENIC_SERVER_TUNNEL_NAT64_MASK 0x800u
+#define SPLICENIC_SERVER_TUNNEL_ANY_PORT_SHIFT 0xcu
+#define SPLICENIC_SERVER_TUNNEL_ANY_PORT_MASK 0x1000u
+#define SPLICENIC_SERVER_TUNNEL_RETURN_SHIFT 0xdu
+#define SPLICENIC_SERVER_TUNNEL_RETURN_MASK 0x2000u
+#define SPLICENIC_SERVER_TUNNEL_PORT_SHIFT 0x10u
+#define SPLICENIC_SERVER_TUNNEL_PORT_MASK 0xffff0000u
 #define SPLICENIC_SERVER_ADDRESS 0x4u
 struct splicenic_server {
 	uint32_t control; /* Shape. */
 	uint32_t route; /* How it is reached. */
 	uint32_t profile; /* What its SYN-ACKs keep. */
-	uint32_t reserved; /* Zero. */
+	uint32_t tunnel; /* How frames for a server behind a tunnel are wrapped. */
 	uint32_t address[4]; /* Address. */
 };
 _Static_assert(sizeof(struct splicenic_server) == 32, "size of server");
 _Static_assert(offsetof(struct splicenic_server, control) == 0, "offset of server.control");
 _Static_assert(offsetof(struct splicenic_server, route) == 4, "offset of server.route");
 _Static_assert(offsetof(struct splicenic_server, profile) == 8, "offset of server.profile");
-_Static_assert(offsetof(struct splicenic_server, reserved) == 12, "offset of server.reserved");
+_Static_assert(offsetof(struct splicenic_server, tunnel) == 12, "offset of server.tunnel");
 _Static_assert(offsetof(struct splicenic_server, address) == 16, "offset of server.address");
 
-/* Format server_state. Counters of a server. */
-#define SPLICENIC_SERVER_STATE_BYTES 0x20u
-#define SPLICENIC_SERVER_STATE_WORDS 0x8u
+/* Format server_state. Counters of a server; the host writes limits and the place of the local-port list. */
+#define SPLICENIC_SERVER_STATE_BYTES 0x40u
+#define SPLICENIC_SERVER_STATE_WORDS 0x10u
 #define SPLICENIC_SERVER_STATE_USE_COUNT 0x0u
 #define SPLICENIC_SERVER_STATE_ACTIVE 0x1u
 #define SPLICENIC_SERVER_STATE_CONNECTIONS_LO 0x2u
 #define SPLICENIC_SERVER_STATE_CONNECTIONS_HI 0x3u
 #define SPLICENIC_SERVER_STATE_FAILED 0x4u
+#define SPLICENIC_SERVER_STATE_UPPER 0x5u
+#define SPLICENIC_SERVER_STATE_LOWER 0x6u
+#define SPLICENIC_SERVER_STATE_FLAGS 0x7u
+#define SPLICENIC_SERVER_STATE_FLAGS_OVERLOADED_SHIFT 0x0u
+#define SPLICENIC_SERVER_STATE_FLAGS_OVERLOADED_MASK 0x1u
+#define SPLICENIC_SERVER_STATE_PORTS_FIRST 0x8u
+#define SPLICENIC_SERVER_STATE_PORTS_SIZE 0x9u
+#define SPLICENIC_SERVER_STATE_PORTS_HEAD 0xau
+#define SPLICENIC_SERVER_STATE_PORTS_TAIL 0xbu
+#define SPLICENIC_SERVER_STATE_PORTS_FREE 0xcu
+#define SPLICENIC_SERVER_STATE_PORTS_NONE 0xdu
+#define SPLICENIC_SERVER_STATE_TEMPLATES 0xeu
 struct splicenic_server_state {
-	uint32_t use_count; /* Pages that name the server, those in quarantine included. */
-	uint32_t active; /* Connections in SERVER_SYN, SPLICED or CLOSING. */
+	uint32_t use_count; /* Pages that name the server, those in quarantine and templates included. */
+	uint32_t active; /* Connections in SERVER_SYN, SPLICED or CLOSING; of those passed, in SPLICED. */
 	uint32_t connections_lo; /* Connections ever, low word. */
 	uint32_t connections_hi; /* High word. */
 	uint32_t failed; /* Connections it refused or did not answer. */
-	uint32_t reserved[3]; /* Zero. */
+	uint32_t upper; /* So many connections, active or not, are enough: the server is overloaded; zero: no limit. */
+	uint32_t lower; /* With fewer it is not any more; zero: three quarters of upper. */
+	uint32_t flags; /* What the card knows. */
+	uint32_t ports_first; /* First entry of the local-port list in the memory. */
+	uint32_t ports_size; /* Entries of the list. */
+	uint32_t ports_head; /* Place in the list of the port that is handed out next. */
+	uint32_t ports_tail; /* Place in the list where the next one is put back. */
+	uint32_t ports_free; /* Ports in the list, those that rest included. */
+	uint32_t ports_none; /* Connections for which there was no port. */
+	uint32_t templates; /* Templates that name the server. */
+	uint32_t reserved; /* Zero. */
 };
-_Static_assert(sizeof(struct splicenic_server_state) == 32, "size of server_state");
+_Static_assert(sizeof(struct splicenic_server_state) == 64, "size of server_state");
 _Static_assert(offsetof(struct splicenic_server_state, use_count) == 0, "offset of server_state.use_count");
 _Static_assert(offsetof(struct splicenic_server_state, active) == 4, "offset of server_state.active");
 _Static_assert(offsetof(struct splicenic_server_state, connections_lo) == 8, "offset of server_state.connections_lo");
 _Static_assert(offsetof(struct splicenic_server_state, connections_hi) == 12, "offset of server_state.connections_hi");
 _Static_assert(offsetof(struct splicenic_server_state, failed) == 16, "offset of server_state.failed");
-_Static_assert(offsetof(struct splicenic_server_state, reserved) == 20, "offset of server_state.reserved");
+_Static_assert(offsetof(struct splicenic_server_state, upper) == 20, "offset of server_state.upper");
+_Static_assert(offsetof(struct splicenic_server_state, lower) == 24, "offset of server_state.lower");
+_Static_assert(offsetof(struct splicenic_server_state, flags) == 28, "offset of server_state.flags");
+_Static_assert(offsetof(struct splicenic_server_state, ports_first) == 32, "offset of server_state.ports_first");
+_Static_assert(offsetof(struct splicenic_server_state, ports_size) == 36, "offset of server_state.ports_size");
+_Static_assert(offsetof(struct splicenic_server_state, ports_head) == 40, "offset of server_state.ports_head");
+_Static_assert(offsetof(struct splicenic_server_state, ports_tail) == 44, "offset of server_state.ports_tail");
+_Static_assert(offsetof(struct splicenic_server_state, ports_free) == 48, "offset of server_state.ports_free");
+_Static_assert(offsetof(struct splicenic_server_state, ports_none) == 52, "offset of server_state.ports_none");
+_Static_assert(offsetof(struct splicenic_server_state, templates) == 56, "offset of server_state.templates");
+_Static_assert(offsetof(struct splicenic_server_state, reserved) == 60, "offset of server_state.reserved");
 
 /* Format next_hop. Where frames of a server leg go. */
 #define SPLICENIC_NEXT_HOP_BYTES 0x10u
@@ -1954,17 +2152,28 @@ _Static_assert(offsetof(struct splicenic_address, control) == 0, "offset of addr
 _Static_assert(offsetof(struct splicenic_address, reserved) == 4, "offset of address.reserved");
 _Static_assert(offsetof(struct splicenic_address, address) == 16, "offset of address.address");
 
-/* Format local_port. Entry of a local-port list. */
-#define SPLICENIC_LOCAL_PORT_BYTES 0x4u
-#define SPLICENIC_LOCAL_PORT_WORDS 0x1u
+/* Format local_port. Entry of a local-port list. A port rests for timer.port_rest, unless its new connection begins above all that the old one sent. */
+#define SPLICENIC_LOCAL_PORT_BYTES 0x10u
+#define SPLICENIC_LOCAL_PORT_WORDS 0x4u
 #define SPLICENIC_LOCAL_PORT_NUMBER 0x0u
 #define SPLICENIC_LOCAL_PORT_NUMBER_PORT_SHIFT 0x0u
 #define SPLICENIC_LOCAL_PORT_NUMBER_PORT_MASK 0xffffu
+#define SPLICENIC_LOCAL_PORT_NUMBER_LOCAL_ADDRESS_SHIFT 0x10u
+#define SPLICENIC_LOCAL_PORT_NUMBER_LOCAL_ADDRESS_MASK 0xffff0000u
+#define SPLICENIC_LOCAL_PORT_FREED 0x1u
+#define SPLICENIC_LOCAL_PORT_SEQ 0x2u
+#define SPLICENIC_LOCAL_PORT_TIMESTAMP 0x3u
 struct splicenic_local_port {
 	uint32_t number; /* Port. */
+	uint32_t freed; /* When it was put back; zero: never used. (ticks) */
+	uint32_t seq; /* End of sequence that the server was sent last. */
+	uint32_t timestamp; /* TSval that the server was sent last. */
 };
-_Static_assert(sizeof(struct splicenic_local_port) == 4, "size of local_port");
+_Static_assert(sizeof(struct splicenic_local_port) == 16, "size of local_port");
 _Static_assert(offsetof(struct splicenic_local_port, number) == 0, "offset of local_port.number");
+_Static_assert(offsetof(struct splicenic_local_port, freed) == 4, "offset of local_port.freed");
+_Static_assert(offsetof(struct splicenic_local_port, seq) == 8, "offset of local_port.seq");
+_Static_assert(offsetof(struct splicenic_local_port, timestamp) == 12, "offset of local_port.timestamp");
 
 /* Format list_entry. Entry of a list of addresses or buffers. */
 #define SPLICENIC_LIST_ENTRY_BYTES 0x4u
@@ -2058,6 +2267,8 @@ _Static_assert(offsetof(struct splicenic_source_bucket, spent) == 4, "offset of 
 #define SPLICENIC_EXCEPTION_REASON_REASON_NOT_TLS 0x19u
 #define SPLICENIC_EXCEPTION_REASON_REASON_H2C 0x1au
 #define SPLICENIC_EXCEPTION_REASON_REASON_BAD_HELLO 0x1bu
+#define SPLICENIC_EXCEPTION_REASON_REASON_MODULE 0x1cu
+#define SPLICENIC_EXCEPTION_REASON_REASON_FRAGMENTED 0x1du
 #define SPLICENIC_EXCEPTION_REASON_SIDE_SHIFT 0x8u
 #define SPLICENIC_EXCEPTION_REASON_SIDE_MASK 0x100u
 #define SPLICENIC_EXCEPTION_REASON_STATE_SHIFT 0xcu
@@ -2077,6 +2288,7 @@ _Static_assert(offsetof(struct splicenic_source_bucket, spent) == 4, "offset of 
 #define SPLICENIC_EXCEPTION_INDEX_SERVICE_MASK 0xffffu
 #define SPLICENIC_EXCEPTION_INDEX_SERVER_SHIFT 0x10u
 #define SPLICENIC_EXCEPTION_INDEX_SERVER_MASK 0xffff0000u
+#define SPLICENIC_EXCEPTION_BACK 0x9u
 struct splicenic_exception {
 	uint32_t control; /* Written last by a producing card. */
 	uint32_t handle; /* Connection the descriptor is about; zero with no generation: none. */
@@ -2087,7 +2299,8 @@ struct splicenic_exception {
 	uint32_t tick; /* When it was written. (ticks) */
 	uint32_t reason; /* Why the host sees it. */
 	uint32_t index; /* Indexes where known. */
-	uint32_t reserved[7]; /* Zero. */
+	uint32_t back; /* fragmented: cookie of the descriptor that injected it. */
+	uint32_t reserved[6]; /* Zero. */
 };
 _Static_assert(sizeof(struct splicenic_exception) == 64, "size of exception");
 _Static_assert(offsetof(struct splicenic_exception, control) == 0, "offset of exception.control");
@@ -2099,7 +2312,8 @@ _Static_assert(offsetof(struct splicenic_exception, iova_hi) == 20, "offset of e
 _Static_assert(offsetof(struct splicenic_exception, tick) == 24, "offset of exception.tick");
 _Static_assert(offsetof(struct splicenic_exception, reason) == 28, "offset of exception.reason");
 _Static_assert(offsetof(struct splicenic_exception, index) == 32, "offset of exception.index");
-_Static_assert(offsetof(struct splicenic_exception, reserved) == 36, "offset of exception.reserved");
+_Static_assert(offsetof(struct splicenic_exception, back) == 36, "offset of exception.back");
+_Static_assert(offsetof(struct splicenic_exception, reserved) == 40, "offset of exception.reserved");
 
 /* Format event. Something happened to a connection. */
 #define SPLICENIC_EVENT_BYTES 0x40u
@@ -2311,6 +2525,12 @@ _Static_assert(offsetof(struct splicenic_completion, result) == 36, "offset of c
 #define SPLICENIC_INJECT_IOVA_LO 0x4u
 #define SPLICENIC_INJECT_IOVA_HI 0x5u
 #define SPLICENIC_INJECT_TICK 0x6u
+#define SPLICENIC_INJECT_FLAGS 0x7u
+#define SPLICENIC_INJECT_FLAGS_BACK_SHIFT 0x0u
+#define SPLICENIC_INJECT_FLAGS_BACK_MASK 0x1u
+#define SPLICENIC_INJECT_FLAGS_MODULE_DONE_SHIFT 0x1u
+#define SPLICENIC_INJECT_FLAGS_MODULE_DONE_MASK 0x2u
+#define SPLICENIC_INJECT_COOKIE 0x8u
 struct splicenic_inject {
 	uint32_t control; /* Written last by a producing card. */
 	uint32_t handle; /* Connection the descriptor is about; zero with no generation: none. */
@@ -2319,7 +2539,9 @@ struct splicenic_inject {
 	uint32_t iova_lo; /* Where the bytes are, low word. */
 	uint32_t iova_hi; /* High word. */
 	uint32_t tick; /* When it was written. (ticks) */
-	uint32_t reserved[9]; /* Zero. */
+	uint32_t flags; /* Modifiers of reinject. */
+	uint32_t cookie; /* Returned with what comes back. */
+	uint32_t reserved[7]; /* Zero. */
 };
 _Static_assert(sizeof(struct splicenic_inject) == 64, "size of inject");
 _Static_assert(offsetof(struct splicenic_inject, control) == 0, "offset of inject.control");
@@ -2329,7 +2551,9 @@ _Static_assert(offsetof(struct splicenic_inject, sequence) == 12, "offset of inj
 _Static_assert(offsetof(struct splicenic_inject, iova_lo) == 16, "offset of inject.iova_lo");
 _Static_assert(offsetof(struct splicenic_inject, iova_hi) == 20, "offset of inject.iova_hi");
 _Static_assert(offsetof(struct splicenic_inject, tick) == 24, "offset of inject.tick");
-_Static_assert(offsetof(struct splicenic_inject, reserved) == 28, "offset of inject.reserved");
+_Static_assert(offsetof(struct splicenic_inject, flags) == 28, "offset of inject.flags");
+_Static_assert(offsetof(struct splicenic_inject, cookie) == 32, "offset of inject.cookie");
+_Static_assert(offsetof(struct splicenic_inject, reserved) == 36, "offset of inject.reserved");
 
 /* Format command. A command for the address management unit. Key arguments are laid out as in cam_word. */
 #define SPLICENIC_COMMAND_BYTES 0x40u
@@ -2356,6 +2580,8 @@ _Static_assert(offsetof(struct splicenic_inject, reserved) == 28, "offset of inj
 #define SPLICENIC_COMMAND_CONTROL_TYPE_REPLY 0xeu
 #define SPLICENIC_COMMAND_CONTROL_TYPE_TAKE 0xfu
 #define SPLICENIC_COMMAND_CONTROL_TYPE_FEED 0x10u
+#define SPLICENIC_COMMAND_CONTROL_TYPE_PASS 0x11u
+#define SPLICENIC_COMMAND_CONTROL_TYPE_ADJUST 0x12u
 #define SPLICENIC_COMMAND_CONTROL_STATUS_SHIFT 0x8u
 #define SPLICENIC_COMMAND_CONTROL_STATUS_MASK 0xff00u
 #define SPLICENIC_COMMAND_CONTROL_STATUS_OK 0x0u
@@ -2397,6 +2623,14 @@ _Static_assert(offsetof(struct splicenic_inject, reserved) == 28, "offset of inj
 #define SPLICENIC_COMMAND_FLAGS_LAST_MASK 0x40u
 #define SPLICENIC_COMMAND_FLAGS_KEEP_SHIFT 0x7u
 #define SPLICENIC_COMMAND_FLAGS_KEEP_MASK 0x80u
+#define SPLICENIC_COMMAND_FLAGS_SERVER_STREAM_SHIFT 0x8u
+#define SPLICENIC_COMMAND_FLAGS_SERVER_STREAM_MASK 0x100u
+#define SPLICENIC_COMMAND_FLAGS_TEMPLATE_SHIFT 0x9u
+#define SPLICENIC_COMMAND_FLAGS_TEMPLATE_MASK 0x200u
+#define SPLICENIC_COMMAND_FLAGS_MODULE_SHIFT 0xau
+#define SPLICENIC_COMMAND_FLAGS_MODULE_MASK 0x400u
+#define SPLICENIC_COMMAND_FLAGS_FROM_SERVER_SHIFT 0xbu
+#define SPLICENIC_COMMAND_FLAGS_FROM_SERVER_MASK 0x800u
 #define SPLICENIC_COMMAND_COOKIE 0x8u
 #define SPLICENIC_COMMAND_BAR2_OFFSET 0x9u
 #define SPLICENIC_COMMAND_VALUE 0xau
@@ -2434,12 +2668,12 @@ struct splicenic_command {
 	uint32_t tick; /* When it was written. (ticks) */
 	uint32_t flags; /* Modifiers. */
 	uint32_t cookie; /* Returned in the completion. */
-	uint32_t bar2_offset; /* Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. (bytes) */
-	uint32_t value; /* fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement). */
+	uint32_t bar2_offset; /* Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. pass: server index, and in the upper half the source port that the server is to see; zero: the client's. (bytes) */
+	uint32_t value; /* fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement). adjust: bytes by which the stream is longer from boundary on (two's complement). */
 	uint32_t key_control; /* CAM verbs: control word of the key. */
 	uint32_t key_ports; /* CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's. */
 	uint32_t key_index; /* CAM verbs: VIP or server index. connect: server or group index. */
-	uint32_t boundary; /* connect with last: client sequence number behind the only request. */
+	uint32_t boundary; /* connect with last: client sequence number behind the only request. adjust: sequence number, in the client's numbers, from which on the stream is longer. pass: service index, and in the upper half the VIP port that the client sees where the key's destination is not it. */
 	uint32_t reserved; /* Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value. */
 };
 _Static_assert(sizeof(struct splicenic_command) == 64, "size of command");
@@ -2556,7 +2790,7 @@ _Static_assert(offsetof(struct splicenic_command, reserved) == 60, "offset of co
 #define SPLICENIC_MEM_SERVER_STATE_COUNT 0x1000u
 #define SPLICENIC_MEM_SERVER_STATE_MAX 0x4000u
 #define SPLICENIC_MEM_SERVER_STATE_BANKS 0x1u
-#define SPLICENIC_MEM_SERVER_STATE_BANK_BYTES 0x80000u
+#define SPLICENIC_MEM_SERVER_STATE_BANK_BYTES 0x100000u
 
 /* Memory next_hop. Next hops by stable index. */
 #define SPLICENIC_MEM_NEXT_HOP_OFFSET 0x1c600000u
@@ -2579,10 +2813,10 @@ _Static_assert(offsetof(struct splicenic_command, reserved) == 60, "offset of co
 #define SPLICENIC_MEM_LOCAL_ADDRESS_BANKS 0x1u
 #define SPLICENIC_MEM_LOCAL_ADDRESS_BANK_BYTES 0x40000u
 
-/* Memory local_port. Local-port lists: server s has geometry.local_ports entries from s × geometry.local_ports. */
+/* Memory local_port. Local-port lists; where that of a server lies is in its server_state. */
 #define SPLICENIC_MEM_LOCAL_PORT_OFFSET 0x1cc00000u
-#define SPLICENIC_MEM_LOCAL_PORT_COUNT 0x200000u
-#define SPLICENIC_MEM_LOCAL_PORT_MAX 0x400000u
+#define SPLICENIC_MEM_LOCAL_PORT_COUNT 0x100000u
+#define SPLICENIC_MEM_LOCAL_PORT_MAX 0x100000u
 #define SPLICENIC_MEM_LOCAL_PORT_BANKS 0x1u
 #define SPLICENIC_MEM_LOCAL_PORT_BANK_BYTES 0x1000000u
 

@@ -10,7 +10,7 @@ package splicenic_pkg;
   localparam logic [31:0] VENDOR_ID = 32'h00001234;
   localparam logic [31:0] DEVICE_ID = 32'h00005c1c;
   localparam logic [31:0] SHELL_DIGEST = 32'hbaa5fcbf;
-  localparam logic [31:0] DATA_PATH_DIGEST = 32'hc46ed508;
+  localparam logic [31:0] DATA_PATH_DIGEST = 32'hdfcee48a;
 
   // Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero.
   localparam logic [31:0] BLOCK_DIRECTORY_TYPE = 32'h00000001;
@@ -366,7 +366,7 @@ package splicenic_pkg;
   localparam logic [31:0] GEOMETRY_URL_NODES = 32'h00010040;
   // slots, ro: Slots of one slot area of a group. (entries)
   localparam logic [31:0] GEOMETRY_SLOTS = 32'h00010044;
-  // local_ports, ro: Local ports of the list a server has. (entries)
+  // local_ports, ro: Entries of the local-port memory, for all servers. (entries)
   localparam logic [31:0] GEOMETRY_LOCAL_PORTS = 32'h00010048;
   // ports, ro: Number of Ethernet ports.
   localparam logic [31:0] GEOMETRY_PORTS = 32'h0001004c;
@@ -896,7 +896,7 @@ package splicenic_pkg;
   // Block timer. Timer scan: one sweep over all pages per interval, spread evenly. Time comes from here only; one tick is a millisecond.
   localparam logic [31:0] BLOCK_TIMER_TYPE = 32'h0000001b;
   localparam logic [31:0] BLOCK_TIMER_VERSION = 32'h00000001;
-  localparam logic [31:0] BLOCK_TIMER_DIGEST = 32'h82e9334d;
+  localparam logic [31:0] BLOCK_TIMER_DIGEST = 32'h88ce4b8d;
   localparam logic [31:0] TIMER_BASE = 32'h0002c000;
   localparam logic [31:0] TIMER_STRIDE = 32'h00001000;
   localparam logic [31:0] TIMER_INSTANCES = 32'h00000001;
@@ -974,6 +974,18 @@ package splicenic_pkg;
   localparam logic [31:0] TIMER_RETRANSMIT_MAX_TICKS_LSB = 32'h00000000;
   localparam logic [31:0] TIMER_RETRANSMIT_MAX_TICKS_WIDTH = 32'h0000001c;
   localparam logic [31:0] TIMER_RETRANSMIT_MAX_TICKS_MASK = 32'h0fffffff;
+  // idle_datagram, rw: Time-out of datagrams without traffic. (ticks)
+  localparam logic [31:0] TIMER_IDLE_DATAGRAM = 32'h0002c048;
+  localparam logic [31:0] TIMER_IDLE_DATAGRAM_RESET_VALUE = 32'h000493e0;
+  localparam logic [31:0] TIMER_IDLE_DATAGRAM_TICKS_LSB = 32'h00000000;
+  localparam logic [31:0] TIMER_IDLE_DATAGRAM_TICKS_WIDTH = 32'h0000001c;
+  localparam logic [31:0] TIMER_IDLE_DATAGRAM_TICKS_MASK = 32'h0fffffff;
+  // port_rest, rw: Time a local port rests before another connection has it, unless that begins above all that the old one sent. (ticks)
+  localparam logic [31:0] TIMER_PORT_REST = 32'h0002c04c;
+  localparam logic [31:0] TIMER_PORT_REST_RESET_VALUE = 32'h0000ea60;
+  localparam logic [31:0] TIMER_PORT_REST_TICKS_LSB = 32'h00000000;
+  localparam logic [31:0] TIMER_PORT_REST_TICKS_WIDTH = 32'h0000001c;
+  localparam logic [31:0] TIMER_PORT_REST_TICKS_MASK = 32'h0fffffff;
   // sweeps, ro: Sweeps completed.
   localparam logic [31:0] TIMER_SWEEPS = 32'h0002c100;
   // looked_at, ro: Pages looked at. (pages)
@@ -1073,6 +1085,76 @@ package splicenic_pkg;
   localparam logic [31:0] DEFENCE_SWITCHED_ON = 32'h0002e128;
   // switched_off, ro: Times it ended.
   localparam logic [31:0] DEFENCE_SWITCHED_OFF = 32'h0002e130;
+
+  // Block pass. Connections that are passed on to a server at their SYN or first datagram, and what leads them there.
+  localparam logic [31:0] BLOCK_PASS_TYPE = 32'h0000001f;
+  localparam logic [31:0] BLOCK_PASS_VERSION = 32'h00000001;
+  localparam logic [31:0] BLOCK_PASS_DIGEST = 32'h05a7397d;
+  localparam logic [31:0] PASS_BASE = 32'h0002f000;
+  localparam logic [31:0] PASS_STRIDE = 32'h00001000;
+  localparam logic [31:0] PASS_INSTANCES = 32'h00000001;
+  // opened, ro: A SYN or first datagram took a page and went to a server. (connections)
+  localparam logic [31:0] PASS_OPENED = 32'h0002f100;
+  // one_packet, ro: Datagrams that chose a server without a page. (datagrams)
+  localparam logic [31:0] PASS_ONE_PACKET = 32'h0002f108;
+  // sloppy, ro: Opened by a segment without SYN. (connections)
+  localparam logic [31:0] PASS_SLOPPY = 32'h0002f110;
+  // established, ro: The client acknowledged; datagrams at once. (connections)
+  localparam logic [31:0] PASS_ESTABLISHED = 32'h0002f118;
+  // closed_fin, ro: Both ends sent FIN. (connections)
+  localparam logic [31:0] PASS_CLOSED_FIN = 32'h0002f120;
+  // closed_rst, ro: An end sent RST. (connections)
+  localparam logic [31:0] PASS_CLOSED_RST = 32'h0002f128;
+  // expired, ro: Silent for too long. (connections)
+  localparam logic [31:0] PASS_EXPIRED = 32'h0002f130;
+  // nodest, ro: Reset since their server is gone. (connections)
+  localparam logic [31:0] PASS_NODEST = 32'h0002f138;
+  // reused, ro: Pages that a new SYN of the same client port took over. (connections)
+  localparam logic [31:0] PASS_REUSED = 32'h0002f140;
+  // drop_no_page, ro: Segments without SYN of no connection. (segments)
+  localparam logic [31:0] PASS_DROP_NO_PAGE = 32'h0002f148;
+  // drop_full, ro: First segments for which no page or CAM place was free. (segments)
+  localparam logic [31:0] PASS_DROP_FULL = 32'h0002f150;
+  // drop_no_server, ro: First segments for which the group had no server. (segments)
+  localparam logic [31:0] PASS_DROP_NO_SERVER = 32'h0002f158;
+  // drop_no_port, ro: First segments for which the server's list had no local port. (segments)
+  localparam logic [31:0] PASS_DROP_NO_PORT = 32'h0002f160;
+  // drop_source, ro: First segments of clients that no service of the listener takes. (segments)
+  localparam logic [31:0] PASS_DROP_SOURCE = 32'h0002f168;
+  // drop_family, ro: Segments that cannot be said in the family of the other leg. (segments)
+  localparam logic [31:0] PASS_DROP_FAMILY = 32'h0002f170;
+  // template_taken, ro: Templates made. (templates)
+  localparam logic [31:0] PASS_TEMPLATE_TAKEN = 32'h0002f178;
+  // template_hit, ro: Connections that a template led. (connections)
+  localparam logic [31:0] PASS_TEMPLATE_HIT = 32'h0002f180;
+  // template_stale, ro: Templates given up since their server took no connection. (templates)
+  localparam logic [31:0] PASS_TEMPLATE_STALE = 32'h0002f188;
+  // template_expired, ro: Templates whose time was over. (templates)
+  localparam logic [31:0] PASS_TEMPLATE_EXPIRED = 32'h0002f190;
+  // overloaded, ro: Times that a server reached its upper limit.
+  localparam logic [31:0] PASS_OVERLOADED = 32'h0002f198;
+  // routed, ro: Sent by direct routing. (packets)
+  localparam logic [31:0] PASS_ROUTED = 32'h0002f1a0;
+  // wrapped_ipip, ro: Wrapped in IP. (packets)
+  localparam logic [31:0] PASS_WRAPPED_IPIP = 32'h0002f1a8;
+  // wrapped_gre, ro: Wrapped in GRE. (packets)
+  localparam logic [31:0] PASS_WRAPPED_GRE = 32'h0002f1b0;
+  // wrapped_gue, ro: Wrapped in GUE. (packets)
+  localparam logic [31:0] PASS_WRAPPED_GUE = 32'h0002f1b8;
+  // marked_dscp, ro: Sent by direct routing with a DSCP. (packets)
+  localparam logic [31:0] PASS_MARKED_DSCP = 32'h0002f1c0;
+  // cut, ro: Coalesced packets that were cut before they were wrapped. (packets)
+  localparam logic [31:0] PASS_CUT = 32'h0002f1c8;
+  // module, ro: Segments that went by way of the host for an application module. (segments)
+  localparam logic [31:0] PASS_MODULE = 32'h0002f1d0;
+  // shifted, ro: Streams that the host made longer or shorter. (connections)
+  localparam logic [31:0] PASS_SHIFTED = 32'h0002f1d8;
+  // ports_taken, ro: Local ports handed out. (ports)
+  localparam logic [31:0] PASS_PORTS_TAKEN = 32'h0002f1e0;
+  // ports_tired, ro: Local ports passed over since they had not rested. (ports)
+  localparam logic [31:0] PASS_PORTS_TIRED = 32'h0002f1e8;
+  // back, ro: Frames that came back to the host instead of going to a wire. (frames)
+  localparam logic [31:0] PASS_BACK = 32'h0002f1f0;
 
   // Block hostif. Host interface: interrupt causes and DMA errors.
   localparam logic [31:0] BLOCK_HOSTIF_TYPE = 32'h0000001c;
@@ -1296,6 +1378,9 @@ package splicenic_pkg;
   localparam logic [31:0] PAGE_CLIENT_LINK_LAST_REQUEST_LSB = 32'h0000001e;
   localparam logic [31:0] PAGE_CLIENT_LINK_LAST_REQUEST_WIDTH = 32'h00000001;
   localparam logic [31:0] PAGE_CLIENT_LINK_LAST_REQUEST_MASK = 32'h40000000;
+  localparam logic [31:0] PAGE_CLIENT_LINK_PASSED_LSB = 32'h0000001f;
+  localparam logic [31:0] PAGE_CLIENT_LINK_PASSED_WIDTH = 32'h00000001;
+  localparam logic [31:0] PAGE_CLIENT_LINK_PASSED_MASK = 32'h80000000;
   localparam logic [31:0] PAGE_CLIENT_MAC_LO = 32'h00000004;
   localparam logic [31:0] PAGE_CLIENT_MAC_HI = 32'h00000005;
   localparam logic [31:0] PAGE_CLIENT_MAC_HI_ADDRESS_LSB = 32'h00000000;
@@ -1358,6 +1443,9 @@ package splicenic_pkg;
   localparam logic [31:0] PAGE_A_SCALE_ECN_LSB = 32'h0000000e;
   localparam logic [31:0] PAGE_A_SCALE_ECN_WIDTH = 32'h00000001;
   localparam logic [31:0] PAGE_A_SCALE_ECN_MASK = 32'h00004000;
+  localparam logic [31:0] PAGE_A_SCALE_DATAGRAMS_LSB = 32'h0000000f;
+  localparam logic [31:0] PAGE_A_SCALE_DATAGRAMS_WIDTH = 32'h00000001;
+  localparam logic [31:0] PAGE_A_SCALE_DATAGRAMS_MASK = 32'h00008000;
   localparam logic [31:0] PAGE_A_SCALE_SERVER_WSCALE_LSB = 32'h00000010;
   localparam logic [31:0] PAGE_A_SCALE_SERVER_WSCALE_WIDTH = 32'h00000004;
   localparam logic [31:0] PAGE_A_SCALE_SERVER_WSCALE_MASK = 32'h000f0000;
@@ -1431,6 +1519,9 @@ package splicenic_pkg;
   localparam logic [31:0] PAGE_B_SCALE_ECN_LSB = 32'h0000000e;
   localparam logic [31:0] PAGE_B_SCALE_ECN_WIDTH = 32'h00000001;
   localparam logic [31:0] PAGE_B_SCALE_ECN_MASK = 32'h00004000;
+  localparam logic [31:0] PAGE_B_SCALE_DATAGRAMS_LSB = 32'h0000000f;
+  localparam logic [31:0] PAGE_B_SCALE_DATAGRAMS_WIDTH = 32'h00000001;
+  localparam logic [31:0] PAGE_B_SCALE_DATAGRAMS_MASK = 32'h00008000;
   localparam logic [31:0] PAGE_B_SCALE_SERVER_WSCALE_LSB = 32'h00000010;
   localparam logic [31:0] PAGE_B_SCALE_SERVER_WSCALE_WIDTH = 32'h00000004;
   localparam logic [31:0] PAGE_B_SCALE_SERVER_WSCALE_MASK = 32'h000f0000;
@@ -1754,6 +1845,9 @@ package splicenic_pkg;
   localparam logic [31:0] SLOT_SLOT_VALID_LSB = 32'h00000010;
   localparam logic [31:0] SLOT_SLOT_VALID_WIDTH = 32'h00000001;
   localparam logic [31:0] SLOT_SLOT_VALID_MASK = 32'h00010000;
+  localparam logic [31:0] SLOT_SLOT_WEIGHT_LSB = 32'h00000011;
+  localparam logic [31:0] SLOT_SLOT_WEIGHT_WIDTH = 32'h0000000f;
+  localparam logic [31:0] SLOT_SLOT_WEIGHT_MASK = 32'hfffe0000;
 
   // Format listener. Key: VIP index, port, protocol. Result: service.
   localparam logic [31:0] LISTENER_BYTES = 32'h00000010;
@@ -1824,6 +1918,27 @@ package splicenic_pkg;
   localparam logic [31:0] SERVICE_CONTROL_HAS_H2C_LSB = 32'h0000000f;
   localparam logic [31:0] SERVICE_CONTROL_HAS_H2C_WIDTH = 32'h00000001;
   localparam logic [31:0] SERVICE_CONTROL_HAS_H2C_MASK = 32'h00008000;
+  localparam logic [31:0] SERVICE_CONTROL_ONE_PACKET_LSB = 32'h00000010;
+  localparam logic [31:0] SERVICE_CONTROL_ONE_PACKET_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVICE_CONTROL_ONE_PACKET_MASK = 32'h00010000;
+  localparam logic [31:0] SERVICE_CONTROL_SLOPPY_LSB = 32'h00000011;
+  localparam logic [31:0] SERVICE_CONTROL_SLOPPY_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVICE_CONTROL_SLOPPY_MASK = 32'h00020000;
+  localparam logic [31:0] SERVICE_CONTROL_MODULE_LSB = 32'h00000012;
+  localparam logic [31:0] SERVICE_CONTROL_MODULE_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVICE_CONTROL_MODULE_MASK = 32'h00040000;
+  localparam logic [31:0] SERVICE_CONTROL_EXPIRE_QUIESCENT_LSB = 32'h00000013;
+  localparam logic [31:0] SERVICE_CONTROL_EXPIRE_QUIESCENT_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVICE_CONTROL_EXPIRE_QUIESCENT_MASK = 32'h00080000;
+  localparam logic [31:0] SERVICE_CONTROL_EXPIRE_NODEST_LSB = 32'h00000014;
+  localparam logic [31:0] SERVICE_CONTROL_EXPIRE_NODEST_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVICE_CONTROL_EXPIRE_NODEST_MASK = 32'h00100000;
+  localparam logic [31:0] SERVICE_CONTROL_KEEP_SERVER_LSB = 32'h00000015;
+  localparam logic [31:0] SERVICE_CONTROL_KEEP_SERVER_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVICE_CONTROL_KEEP_SERVER_MASK = 32'h00200000;
+  localparam logic [31:0] SERVICE_CONTROL_ANY_PORT_LSB = 32'h00000016;
+  localparam logic [31:0] SERVICE_CONTROL_ANY_PORT_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVICE_CONTROL_ANY_PORT_MASK = 32'h00400000;
   localparam logic [31:0] SERVICE_URL_ROOT = 32'h00000001;
   localparam logic [31:0] SERVICE_DEFAULT = 32'h00000002;
   localparam logic [31:0] SERVICE_DEFAULT_GROUP_LSB = 32'h00000000;
@@ -1859,6 +1974,28 @@ package splicenic_pkg;
   localparam logic [31:0] SERVICE_H2C_GROUP_LSB = 32'h00000000;
   localparam logic [31:0] SERVICE_H2C_GROUP_WIDTH = 32'h00000010;
   localparam logic [31:0] SERVICE_H2C_GROUP_MASK = 32'h0000ffff;
+  localparam logic [31:0] SERVICE_PERSISTENCE = 32'h00000009;
+  localparam logic [31:0] SERVICE_PERSISTENCE_NET = 32'h0000000a;
+  localparam logic [31:0] SERVICE_PERSISTENCE_NET_IPV4_LSB = 32'h00000000;
+  localparam logic [31:0] SERVICE_PERSISTENCE_NET_IPV4_WIDTH = 32'h00000006;
+  localparam logic [31:0] SERVICE_PERSISTENCE_NET_IPV4_MASK = 32'h0000003f;
+  localparam logic [31:0] SERVICE_PERSISTENCE_NET_IPV6_LSB = 32'h00000008;
+  localparam logic [31:0] SERVICE_PERSISTENCE_NET_IPV6_WIDTH = 32'h00000008;
+  localparam logic [31:0] SERVICE_PERSISTENCE_NET_IPV6_MASK = 32'h0000ff00;
+  localparam logic [31:0] SERVICE_SOURCE = 32'h0000000b;
+  localparam logic [31:0] SERVICE_SOURCE_FIRST_LSB = 32'h00000000;
+  localparam logic [31:0] SERVICE_SOURCE_FIRST_WIDTH = 32'h00000014;
+  localparam logic [31:0] SERVICE_SOURCE_FIRST_MASK = 32'h000fffff;
+  localparam logic [31:0] SERVICE_SOURCE_COUNT_LSB = 32'h00000014;
+  localparam logic [31:0] SERVICE_SOURCE_COUNT_WIDTH = 32'h00000006;
+  localparam logic [31:0] SERVICE_SOURCE_COUNT_MASK = 32'h03f00000;
+  localparam logic [31:0] SERVICE_OTHERWISE = 32'h0000000c;
+  localparam logic [31:0] SERVICE_OTHERWISE_SERVICE_LSB = 32'h00000000;
+  localparam logic [31:0] SERVICE_OTHERWISE_SERVICE_WIDTH = 32'h00000010;
+  localparam logic [31:0] SERVICE_OTHERWISE_SERVICE_MASK = 32'h0000ffff;
+  localparam logic [31:0] SERVICE_OTHERWISE_VALID_LSB = 32'h00000010;
+  localparam logic [31:0] SERVICE_OTHERWISE_VALID_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVICE_OTHERWISE_VALID_MASK = 32'h00010000;
 
   // Format group. A set of servers.
   localparam logic [31:0] GROUP_BYTES = 32'h00000010;
@@ -1880,6 +2017,28 @@ package splicenic_pkg;
   localparam logic [31:0] GROUP_CONTROL_METHOD_FULLNAT = 32'h00000001;
   localparam logic [31:0] GROUP_CONTROL_METHOD_TUN = 32'h00000002;
   localparam logic [31:0] GROUP_CONTROL_METHOD_DR = 32'h00000003;
+  localparam logic [31:0] GROUP_CONTROL_COMPARE_LSB = 32'h00000007;
+  localparam logic [31:0] GROUP_CONTROL_COMPARE_WIDTH = 32'h00000004;
+  localparam logic [31:0] GROUP_CONTROL_COMPARE_MASK = 32'h00000780;
+  localparam logic [31:0] GROUP_CONTROL_COMPARE_LC = 32'h00000000;
+  localparam logic [31:0] GROUP_CONTROL_COMPARE_WLC = 32'h00000001;
+  localparam logic [31:0] GROUP_CONTROL_COMPARE_SED = 32'h00000002;
+  localparam logic [31:0] GROUP_CONTROL_COMPARE_NQ = 32'h00000003;
+  localparam logic [31:0] GROUP_CONTROL_COMPARE_FO = 32'h00000004;
+  localparam logic [31:0] GROUP_CONTROL_COMPARE_OVF = 32'h00000005;
+  localparam logic [31:0] GROUP_CONTROL_COMPARE_P2C = 32'h00000006;
+  localparam logic [31:0] GROUP_CONTROL_COMPARE_TWOS = 32'h00000007;
+  localparam logic [31:0] GROUP_CONTROL_HASH_KEY_LSB = 32'h0000000b;
+  localparam logic [31:0] GROUP_CONTROL_HASH_KEY_WIDTH = 32'h00000002;
+  localparam logic [31:0] GROUP_CONTROL_HASH_KEY_MASK = 32'h00001800;
+  localparam logic [31:0] GROUP_CONTROL_HASH_KEY_SOURCE = 32'h00000000;
+  localparam logic [31:0] GROUP_CONTROL_HASH_KEY_SOURCE_PORT = 32'h00000001;
+  localparam logic [31:0] GROUP_CONTROL_HASH_KEY_DESTINATION = 32'h00000002;
+  localparam logic [31:0] GROUP_CONTROL_FALLBACK_LSB = 32'h0000000d;
+  localparam logic [31:0] GROUP_CONTROL_FALLBACK_WIDTH = 32'h00000001;
+  localparam logic [31:0] GROUP_CONTROL_FALLBACK_MASK = 32'h00002000;
+  localparam logic [31:0] GROUP_SEED_LO = 32'h00000001;
+  localparam logic [31:0] GROUP_SEED_HI = 32'h00000002;
 
   // Format group_state. Written by the host one word at a time; the cursor by the card.
   localparam logic [31:0] GROUP_STATE_BYTES = 32'h00000010;
@@ -1956,16 +2115,58 @@ package splicenic_pkg;
   localparam logic [31:0] SERVER_PROFILE_ECN_LSB = 32'h00000018;
   localparam logic [31:0] SERVER_PROFILE_ECN_WIDTH = 32'h00000001;
   localparam logic [31:0] SERVER_PROFILE_ECN_MASK = 32'h01000000;
+  localparam logic [31:0] SERVER_TUNNEL = 32'h00000003;
+  localparam logic [31:0] SERVER_TUNNEL_TYPE_LSB = 32'h00000000;
+  localparam logic [31:0] SERVER_TUNNEL_TYPE_WIDTH = 32'h00000003;
+  localparam logic [31:0] SERVER_TUNNEL_TYPE_MASK = 32'h00000007;
+  localparam logic [31:0] SERVER_TUNNEL_TYPE_IPIP = 32'h00000000;
+  localparam logic [31:0] SERVER_TUNNEL_TYPE_GRE = 32'h00000001;
+  localparam logic [31:0] SERVER_TUNNEL_TYPE_GUE = 32'h00000002;
+  localparam logic [31:0] SERVER_TUNNEL_TYPE_DSCP = 32'h00000003;
+  localparam logic [31:0] SERVER_TUNNEL_CHECKSUM_LSB = 32'h00000003;
+  localparam logic [31:0] SERVER_TUNNEL_CHECKSUM_WIDTH = 32'h00000002;
+  localparam logic [31:0] SERVER_TUNNEL_CHECKSUM_MASK = 32'h00000018;
+  localparam logic [31:0] SERVER_TUNNEL_CHECKSUM_NONE = 32'h00000000;
+  localparam logic [31:0] SERVER_TUNNEL_CHECKSUM_FULL = 32'h00000001;
+  localparam logic [31:0] SERVER_TUNNEL_CHECKSUM_REMOTE = 32'h00000002;
+  localparam logic [31:0] SERVER_TUNNEL_DSCP_LSB = 32'h00000005;
+  localparam logic [31:0] SERVER_TUNNEL_DSCP_WIDTH = 32'h00000006;
+  localparam logic [31:0] SERVER_TUNNEL_DSCP_MASK = 32'h000007e0;
+  localparam logic [31:0] SERVER_TUNNEL_NAT64_LSB = 32'h0000000b;
+  localparam logic [31:0] SERVER_TUNNEL_NAT64_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVER_TUNNEL_NAT64_MASK = 32'h00000800;
+  localparam logic [31:0] SERVER_TUNNEL_ANY_PORT_LSB = 32'h0000000c;
+  localparam logic [31:0] SERVER_TUNNEL_ANY_PORT_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVER_TUNNEL_ANY_PORT_MASK = 32'h00001000;
+  localparam logic [31:0] SERVER_TUNNEL_RETURN_LSB = 32'h0000000d;
+  localparam logic [31:0] SERVER_TUNNEL_RETURN_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVER_TUNNEL_RETURN_MASK = 32'h00002000;
+  localparam logic [31:0] SERVER_TUNNEL_PORT_LSB = 32'h00000010;
+  localparam logic [31:0] SERVER_TUNNEL_PORT_WIDTH = 32'h00000010;
+  localparam logic [31:0] SERVER_TUNNEL_PORT_MASK = 32'hffff0000;
   localparam logic [31:0] SERVER_ADDRESS = 32'h00000004;
 
-  // Format server_state. Counters of a server.
-  localparam logic [31:0] SERVER_STATE_BYTES = 32'h00000020;
-  localparam logic [31:0] SERVER_STATE_WORDS = 32'h00000008;
+  // Format server_state. Counters of a server; the host writes limits and the place of the local-port list.
+  localparam logic [31:0] SERVER_STATE_BYTES = 32'h00000040;
+  localparam logic [31:0] SERVER_STATE_WORDS = 32'h00000010;
   localparam logic [31:0] SERVER_STATE_USE_COUNT = 32'h00000000;
   localparam logic [31:0] SERVER_STATE_ACTIVE = 32'h00000001;
   localparam logic [31:0] SERVER_STATE_CONNECTIONS_LO = 32'h00000002;
   localparam logic [31:0] SERVER_STATE_CONNECTIONS_HI = 32'h00000003;
   localparam logic [31:0] SERVER_STATE_FAILED = 32'h00000004;
+  localparam logic [31:0] SERVER_STATE_UPPER = 32'h00000005;
+  localparam logic [31:0] SERVER_STATE_LOWER = 32'h00000006;
+  localparam logic [31:0] SERVER_STATE_FLAGS = 32'h00000007;
+  localparam logic [31:0] SERVER_STATE_FLAGS_OVERLOADED_LSB = 32'h00000000;
+  localparam logic [31:0] SERVER_STATE_FLAGS_OVERLOADED_WIDTH = 32'h00000001;
+  localparam logic [31:0] SERVER_STATE_FLAGS_OVERLOADED_MASK = 32'h00000001;
+  localparam logic [31:0] SERVER_STATE_PORTS_FIRST = 32'h00000008;
+  localparam logic [31:0] SERVER_STATE_PORTS_SIZE = 32'h00000009;
+  localparam logic [31:0] SERVER_STATE_PORTS_HEAD = 32'h0000000a;
+  localparam logic [31:0] SERVER_STATE_PORTS_TAIL = 32'h0000000b;
+  localparam logic [31:0] SERVER_STATE_PORTS_FREE = 32'h0000000c;
+  localparam logic [31:0] SERVER_STATE_PORTS_NONE = 32'h0000000d;
+  localparam logic [31:0] SERVER_STATE_TEMPLATES = 32'h0000000e;
 
   // Format next_hop. Where frames of a server leg go.
   localparam logic [31:0] NEXT_HOP_BYTES = 32'h00000010;
@@ -2012,13 +2213,19 @@ package splicenic_pkg;
   localparam logic [31:0] ADDRESS_CONTROL_KIND_LOCAL = 32'h00000003;
   localparam logic [31:0] ADDRESS_ADDRESS = 32'h00000004;
 
-  // Format local_port. Entry of a local-port list.
-  localparam logic [31:0] LOCAL_PORT_BYTES = 32'h00000004;
-  localparam logic [31:0] LOCAL_PORT_WORDS = 32'h00000001;
+  // Format local_port. Entry of a local-port list. A port rests for timer.port_rest, unless its new connection begins above all that the old one sent.
+  localparam logic [31:0] LOCAL_PORT_BYTES = 32'h00000010;
+  localparam logic [31:0] LOCAL_PORT_WORDS = 32'h00000004;
   localparam logic [31:0] LOCAL_PORT_NUMBER = 32'h00000000;
   localparam logic [31:0] LOCAL_PORT_NUMBER_PORT_LSB = 32'h00000000;
   localparam logic [31:0] LOCAL_PORT_NUMBER_PORT_WIDTH = 32'h00000010;
   localparam logic [31:0] LOCAL_PORT_NUMBER_PORT_MASK = 32'h0000ffff;
+  localparam logic [31:0] LOCAL_PORT_NUMBER_LOCAL_ADDRESS_LSB = 32'h00000010;
+  localparam logic [31:0] LOCAL_PORT_NUMBER_LOCAL_ADDRESS_WIDTH = 32'h00000010;
+  localparam logic [31:0] LOCAL_PORT_NUMBER_LOCAL_ADDRESS_MASK = 32'hffff0000;
+  localparam logic [31:0] LOCAL_PORT_FREED = 32'h00000001;
+  localparam logic [31:0] LOCAL_PORT_SEQ = 32'h00000002;
+  localparam logic [31:0] LOCAL_PORT_TIMESTAMP = 32'h00000003;
 
   // Format list_entry. Entry of a list of addresses or buffers.
   localparam logic [31:0] LIST_ENTRY_BYTES = 32'h00000004;
@@ -2109,6 +2316,8 @@ package splicenic_pkg;
   localparam logic [31:0] EXCEPTION_REASON_REASON_NOT_TLS = 32'h00000019;
   localparam logic [31:0] EXCEPTION_REASON_REASON_H2C = 32'h0000001a;
   localparam logic [31:0] EXCEPTION_REASON_REASON_BAD_HELLO = 32'h0000001b;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_MODULE = 32'h0000001c;
+  localparam logic [31:0] EXCEPTION_REASON_REASON_FRAGMENTED = 32'h0000001d;
   localparam logic [31:0] EXCEPTION_REASON_SIDE_LSB = 32'h00000008;
   localparam logic [31:0] EXCEPTION_REASON_SIDE_WIDTH = 32'h00000001;
   localparam logic [31:0] EXCEPTION_REASON_SIDE_MASK = 32'h00000100;
@@ -2133,6 +2342,7 @@ package splicenic_pkg;
   localparam logic [31:0] EXCEPTION_INDEX_SERVER_LSB = 32'h00000010;
   localparam logic [31:0] EXCEPTION_INDEX_SERVER_WIDTH = 32'h00000010;
   localparam logic [31:0] EXCEPTION_INDEX_SERVER_MASK = 32'hffff0000;
+  localparam logic [31:0] EXCEPTION_BACK = 32'h00000009;
 
   // Format event. Something happened to a connection.
   localparam logic [31:0] EVENT_BYTES = 32'h00000040;
@@ -2310,6 +2520,14 @@ package splicenic_pkg;
   localparam logic [31:0] INJECT_IOVA_LO = 32'h00000004;
   localparam logic [31:0] INJECT_IOVA_HI = 32'h00000005;
   localparam logic [31:0] INJECT_TICK = 32'h00000006;
+  localparam logic [31:0] INJECT_FLAGS = 32'h00000007;
+  localparam logic [31:0] INJECT_FLAGS_BACK_LSB = 32'h00000000;
+  localparam logic [31:0] INJECT_FLAGS_BACK_WIDTH = 32'h00000001;
+  localparam logic [31:0] INJECT_FLAGS_BACK_MASK = 32'h00000001;
+  localparam logic [31:0] INJECT_FLAGS_MODULE_DONE_LSB = 32'h00000001;
+  localparam logic [31:0] INJECT_FLAGS_MODULE_DONE_WIDTH = 32'h00000001;
+  localparam logic [31:0] INJECT_FLAGS_MODULE_DONE_MASK = 32'h00000002;
+  localparam logic [31:0] INJECT_COOKIE = 32'h00000008;
 
   // Format command. A command for the address management unit. Key arguments are laid out as in cam_word.
   localparam logic [31:0] COMMAND_BYTES = 32'h00000040;
@@ -2338,6 +2556,8 @@ package splicenic_pkg;
   localparam logic [31:0] COMMAND_CONTROL_TYPE_REPLY = 32'h0000000e;
   localparam logic [31:0] COMMAND_CONTROL_TYPE_TAKE = 32'h0000000f;
   localparam logic [31:0] COMMAND_CONTROL_TYPE_FEED = 32'h00000010;
+  localparam logic [31:0] COMMAND_CONTROL_TYPE_PASS = 32'h00000011;
+  localparam logic [31:0] COMMAND_CONTROL_TYPE_ADJUST = 32'h00000012;
   localparam logic [31:0] COMMAND_CONTROL_STATUS_LSB = 32'h00000008;
   localparam logic [31:0] COMMAND_CONTROL_STATUS_WIDTH = 32'h00000008;
   localparam logic [31:0] COMMAND_CONTROL_STATUS_MASK = 32'h0000ff00;
@@ -2391,6 +2611,18 @@ package splicenic_pkg;
   localparam logic [31:0] COMMAND_FLAGS_KEEP_LSB = 32'h00000007;
   localparam logic [31:0] COMMAND_FLAGS_KEEP_WIDTH = 32'h00000001;
   localparam logic [31:0] COMMAND_FLAGS_KEEP_MASK = 32'h00000080;
+  localparam logic [31:0] COMMAND_FLAGS_SERVER_STREAM_LSB = 32'h00000008;
+  localparam logic [31:0] COMMAND_FLAGS_SERVER_STREAM_WIDTH = 32'h00000001;
+  localparam logic [31:0] COMMAND_FLAGS_SERVER_STREAM_MASK = 32'h00000100;
+  localparam logic [31:0] COMMAND_FLAGS_TEMPLATE_LSB = 32'h00000009;
+  localparam logic [31:0] COMMAND_FLAGS_TEMPLATE_WIDTH = 32'h00000001;
+  localparam logic [31:0] COMMAND_FLAGS_TEMPLATE_MASK = 32'h00000200;
+  localparam logic [31:0] COMMAND_FLAGS_MODULE_LSB = 32'h0000000a;
+  localparam logic [31:0] COMMAND_FLAGS_MODULE_WIDTH = 32'h00000001;
+  localparam logic [31:0] COMMAND_FLAGS_MODULE_MASK = 32'h00000400;
+  localparam logic [31:0] COMMAND_FLAGS_FROM_SERVER_LSB = 32'h0000000b;
+  localparam logic [31:0] COMMAND_FLAGS_FROM_SERVER_WIDTH = 32'h00000001;
+  localparam logic [31:0] COMMAND_FLAGS_FROM_SERVER_MASK = 32'h00000800;
   localparam logic [31:0] COMMAND_COOKIE = 32'h00000008;
   localparam logic [31:0] COMMAND_BAR2_OFFSET = 32'h00000009;
   localparam logic [31:0] COMMAND_VALUE = 32'h0000000a;
@@ -2523,7 +2755,7 @@ package splicenic_pkg;
   localparam logic [31:0] MEM_SERVER_STATE_COUNT = 32'h00001000;
   localparam logic [31:0] MEM_SERVER_STATE_MAX = 32'h00004000;
   localparam logic [31:0] MEM_SERVER_STATE_BANKS = 32'h00000001;
-  localparam logic [31:0] MEM_SERVER_STATE_BANK_BYTES = 32'h00080000;
+  localparam logic [31:0] MEM_SERVER_STATE_BANK_BYTES = 32'h00100000;
 
   // Memory next_hop. Next hops by stable index.
   localparam logic [31:0] MEM_NEXT_HOP_OFFSET = 32'h1c600000;
@@ -2546,10 +2778,10 @@ package splicenic_pkg;
   localparam logic [31:0] MEM_LOCAL_ADDRESS_BANKS = 32'h00000001;
   localparam logic [31:0] MEM_LOCAL_ADDRESS_BANK_BYTES = 32'h00040000;
 
-  // Memory local_port. Local-port lists: server s has geometry.local_ports entries from s × geometry.local_ports.
+  // Memory local_port. Local-port lists; where that of a server lies is in its server_state.
   localparam logic [31:0] MEM_LOCAL_PORT_OFFSET = 32'h1cc00000;
-  localparam logic [31:0] MEM_LOCAL_PORT_COUNT = 32'h00200000;
-  localparam logic [31:0] MEM_LOCAL_PORT_MAX = 32'h00400000;
+  localparam logic [31:0] MEM_LOCAL_PORT_COUNT = 32'h00100000;
+  localparam logic [31:0] MEM_LOCAL_PORT_MAX = 32'h00100000;
   localparam logic [31:0] MEM_LOCAL_PORT_BANKS = 32'h00000001;
   localparam logic [31:0] MEM_LOCAL_PORT_BANK_BYTES = 32'h01000000;
 

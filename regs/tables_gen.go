@@ -159,7 +159,7 @@ var Blocks = []BlockInfo{
 			{Name: "rules", Offset: 0x3c, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Unit: "entries", Doc: "Entries of the rule table."},
 			{Name: "url_nodes", Offset: 0x40, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Unit: "entries", Doc: "Nodes of one bank of the URL string match table."},
 			{Name: "slots", Offset: 0x44, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Unit: "entries", Doc: "Slots of one slot area of a group."},
-			{Name: "local_ports", Offset: 0x48, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Unit: "entries", Doc: "Local ports of the list a server has."},
+			{Name: "local_ports", Offset: 0x48, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Unit: "entries", Doc: "Entries of the local-port memory, for all servers."},
 			{Name: "ports", Offset: 0x4c, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Doc: "Number of Ethernet ports."},
 			{Name: "vectors", Offset: 0x50, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Doc: "Number of interrupt vectors."},
 			{Name: "source_buckets", Offset: 0x54, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Unit: "entries", Doc: "Token buckets of the SYN defence."},
@@ -414,7 +414,7 @@ var Blocks = []BlockInfo{
 			{Name: "head_timeout", Offset: 0x278, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Clients whose head did not end in time; the host answers."},
 			{Name: "drop_last_request", Offset: 0x280, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments with bytes behind the only request; those bytes went nowhere."},
 		}},
-	{Name: "timer", Type: 0x1b, Version: 1, Offset: 0x2c000, Stride: 0x1000, Instances: []string{"timer"}, Digest: 0x82e9334d,
+	{Name: "timer", Type: 0x1b, Version: 1, Offset: 0x2c000, Stride: 0x1000, Instances: []string{"timer"}, Digest: 0x88ce4b8d,
 		Doc: "Timer scan: one sweep over all pages per interval, spread evenly. Time comes from here only; one tick is a millisecond.",
 		Registers: []RegisterInfo{
 			{Name: "now", Offset: 0x0, Count: 1, Stride: 8, Access: RO, Class: ClassPointer, Wide: true, Unit: "microseconds", Doc: "Time since reset as of the last step."},
@@ -452,6 +452,12 @@ var Blocks = []BlockInfo{
 				{Name: "ticks", Lsb: 0, Width: 28, Access: RW, Reset: 0xc8, Doc: "Milliseconds."},
 			}},
 			{Name: "retransmit_max", Offset: 0x44, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0xea60, Unit: "ticks", Doc: "Bound of the time-out that doubles at each retransmission (RFC 6298, 5.5).", Fields: []FieldInfo{
+				{Name: "ticks", Lsb: 0, Width: 28, Access: RW, Reset: 0xea60, Doc: "Milliseconds."},
+			}},
+			{Name: "idle_datagram", Offset: 0x48, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x493e0, Unit: "ticks", Doc: "Time-out of datagrams without traffic.", Fields: []FieldInfo{
+				{Name: "ticks", Lsb: 0, Width: 28, Access: RW, Reset: 0x493e0, Doc: "Milliseconds."},
+			}},
+			{Name: "port_rest", Offset: 0x4c, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0xea60, Unit: "ticks", Doc: "Time a local port rests before another connection has it, unless that begins above all that the old one sent.", Fields: []FieldInfo{
 				{Name: "ticks", Lsb: 0, Width: 28, Access: RW, Reset: 0xea60, Doc: "Milliseconds."},
 			}},
 			{Name: "sweeps", Offset: 0x100, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Sweeps completed."},
@@ -504,6 +510,41 @@ var Blocks = []BlockInfo{
 			{Name: "source_limited", Offset: 0x120, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "SYNs beyond their source's rate."},
 			{Name: "switched_on", Offset: 0x128, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Times the stage became active."},
 			{Name: "switched_off", Offset: 0x130, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Times it ended."},
+		}},
+	{Name: "pass", Type: 0x1f, Version: 1, Offset: 0x2f000, Stride: 0x1000, Instances: []string{"pass"}, Digest: 0x05a7397d,
+		Doc: "Connections that are passed on to a server at their SYN or first datagram, and what leads them there.",
+		Registers: []RegisterInfo{
+			{Name: "opened", Offset: 0x100, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "A SYN or first datagram took a page and went to a server."},
+			{Name: "one_packet", Offset: 0x108, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "datagrams", Doc: "Datagrams that chose a server without a page."},
+			{Name: "sloppy", Offset: 0x110, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Opened by a segment without SYN."},
+			{Name: "established", Offset: 0x118, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "The client acknowledged; datagrams at once."},
+			{Name: "closed_fin", Offset: 0x120, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Both ends sent FIN."},
+			{Name: "closed_rst", Offset: 0x128, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "An end sent RST."},
+			{Name: "expired", Offset: 0x130, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Silent for too long."},
+			{Name: "nodest", Offset: 0x138, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Reset since their server is gone."},
+			{Name: "reused", Offset: 0x140, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Pages that a new SYN of the same client port took over."},
+			{Name: "drop_no_page", Offset: 0x148, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments without SYN of no connection."},
+			{Name: "drop_full", Offset: 0x150, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "First segments for which no page or CAM place was free."},
+			{Name: "drop_no_server", Offset: 0x158, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "First segments for which the group had no server."},
+			{Name: "drop_no_port", Offset: 0x160, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "First segments for which the server's list had no local port."},
+			{Name: "drop_source", Offset: 0x168, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "First segments of clients that no service of the listener takes."},
+			{Name: "drop_family", Offset: 0x170, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments that cannot be said in the family of the other leg."},
+			{Name: "template_taken", Offset: 0x178, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "templates", Doc: "Templates made."},
+			{Name: "template_hit", Offset: 0x180, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Connections that a template led."},
+			{Name: "template_stale", Offset: 0x188, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "templates", Doc: "Templates given up since their server took no connection."},
+			{Name: "template_expired", Offset: 0x190, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "templates", Doc: "Templates whose time was over."},
+			{Name: "overloaded", Offset: 0x198, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Times that a server reached its upper limit."},
+			{Name: "routed", Offset: 0x1a0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Sent by direct routing."},
+			{Name: "wrapped_ipip", Offset: 0x1a8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Wrapped in IP."},
+			{Name: "wrapped_gre", Offset: 0x1b0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Wrapped in GRE."},
+			{Name: "wrapped_gue", Offset: 0x1b8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Wrapped in GUE."},
+			{Name: "marked_dscp", Offset: 0x1c0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Sent by direct routing with a DSCP."},
+			{Name: "cut", Offset: 0x1c8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Coalesced packets that were cut before they were wrapped."},
+			{Name: "module", Offset: 0x1d0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments that went by way of the host for an application module."},
+			{Name: "shifted", Offset: 0x1d8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Streams that the host made longer or shorter."},
+			{Name: "ports_taken", Offset: 0x1e0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "ports", Doc: "Local ports handed out."},
+			{Name: "ports_tired", Offset: 0x1e8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "ports", Doc: "Local ports passed over since they had not rested."},
+			{Name: "back", Offset: 0x1f0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Frames that came back to the host instead of going to a wire."},
 		}},
 	{Name: "hostif", Type: 0x1c, Version: 1, Offset: 0x30000, Stride: 0x1000, Instances: []string{"hostif"}, Digest: 0xb872aaf6,
 		Doc: "Host interface: interrupt causes and DMA errors.",
@@ -600,6 +641,7 @@ var Formats = []FormatInfo{
 			{Name: "cookie", Lsb: 28, Width: 1, Access: RW, Doc: "The client proved itself with a cookie: its SYN is known as far as the cookie kept it."},
 			{Name: "congestion", Lsb: 29, Width: 1, Access: RW, Doc: "A CE mark came before the splice: our ACKs tell the client until it says that it knows."},
 			{Name: "last_request", Lsb: 30, Width: 1, Access: RW, Doc: "boundary_client is the end of the only request: the client's bytes behind it go nowhere."},
+			{Name: "passed", Lsb: 31, Width: 1, Access: RW, Doc: "The connection was opened toward its server at its SYN or first datagram. State syn_rcvd: the SYN went on. spliced: the client acknowledged, or a datagram. closing: a FIN or RST went by. wait_head: no connection, but a template, which says where those of a client go."},
 		}},
 		{Name: "client_mac_lo", Index: 4, Count: 1, Doc: "MAC address the client's SYN came from: replies go back the same way."},
 		{Name: "client_mac_hi", Index: 5, Count: 1, Doc: "Upper bits.", Fields: []FieldInfo{
@@ -637,6 +679,7 @@ var Formats = []FormatInfo{
 			{Name: "armed", Lsb: 12, Width: 1, Access: RW, Doc: "Packets are translated."},
 			{Name: "checksum_ready", Lsb: 13, Width: 1, Access: RW, Doc: "The differences are valid."},
 			{Name: "ecn", Lsb: 14, Width: 1, Access: RW, Doc: "Both ends do ECN."},
+			{Name: "datagrams", Lsb: 15, Width: 1, Access: RW, Doc: "The connection is one of datagrams."},
 			{Name: "server_wscale", Lsb: 16, Width: 4, Access: RW, Doc: "Shift the server announced."},
 			{Name: "vlan", Lsb: 20, Width: 12, Access: RW, Doc: "VLAN id of the server-side key; zero: untagged."},
 		}},
@@ -678,6 +721,7 @@ var Formats = []FormatInfo{
 			{Name: "armed", Lsb: 12, Width: 1, Access: RW, Doc: "Packets are translated."},
 			{Name: "checksum_ready", Lsb: 13, Width: 1, Access: RW, Doc: "The differences are valid."},
 			{Name: "ecn", Lsb: 14, Width: 1, Access: RW, Doc: "Both ends do ECN."},
+			{Name: "datagrams", Lsb: 15, Width: 1, Access: RW, Doc: "The connection is one of datagrams."},
 			{Name: "server_wscale", Lsb: 16, Width: 4, Access: RW, Doc: "Shift the server announced."},
 			{Name: "vlan", Lsb: 20, Width: 12, Access: RW, Doc: "VLAN id of the server-side key; zero: untagged."},
 		}},
@@ -752,7 +796,7 @@ var Formats = []FormatInfo{
 		}},
 		{Name: "ports", Index: 2, Count: 1, Doc: "Key, second part.", Fields: []FieldInfo{
 			{Name: "port", Lsb: 0, Width: 16, Access: RW, Doc: "Client port, or local port with FULLNAT."},
-			{Name: "destination", Lsb: 16, Width: 16, Access: RW, Doc: "Client side: port of the VIP. Server side: zero."},
+			{Name: "destination", Lsb: 16, Width: 16, Access: RW, Doc: "Client side: port of the VIP. Server side: zero, or with server.tunnel.any_port the server's port."},
 		}},
 		{Name: "index", Index: 3, Count: 1, Doc: "Key, third part.", Fields: []FieldInfo{
 			{Name: "index", Lsb: 0, Width: 16, Access: RW, Doc: "Client side: VIP index. Server side: server index."},
@@ -844,6 +888,7 @@ var Formats = []FormatInfo{
 		{Name: "slot", Index: 0, Count: 1, Doc: "Server.", Fields: []FieldInfo{
 			{Name: "server", Lsb: 0, Width: 16, Access: RW, Doc: "Server index."},
 			{Name: "valid", Lsb: 16, Width: 1, Access: RW, Doc: "The slot names a server."},
+			{Name: "weight", Lsb: 17, Width: 15, Access: RW, Doc: "Weight of the server where servers are compared; zero counts as one."},
 		}},
 	}},
 	{Name: "listener", Bytes: 16, Doc: "Key: VIP index, port, protocol. Result: service.", Words: []WordInfo{
@@ -870,6 +915,13 @@ var Formats = []FormatInfo{
 			{Name: "rewrite", Lsb: 13, Width: 1, Access: RW, Doc: "The host alters what the server is sent first: it connects."},
 			{Name: "server_first", Lsb: 14, Width: 1, Access: RW, Doc: "The default group's server is connected when the client's handshake ends."},
 			{Name: "has_h2c", Lsb: 15, Width: 1, Access: RW, Doc: "h2c.group is valid."},
+			{Name: "one_packet", Lsb: 16, Width: 1, Access: RW, Doc: "Every datagram chooses its server anew; no page is taken."},
+			{Name: "sloppy", Lsb: 17, Width: 1, Access: RW, Doc: "A segment without SYN opens a connection too."},
+			{Name: "module", Lsb: 18, Width: 1, Access: RW, Doc: "Payload goes by way of the host."},
+			{Name: "expire_quiescent", Lsb: 19, Width: 1, Access: RW, Doc: "A template whose server has no slot is not used."},
+			{Name: "expire_nodest", Lsb: 20, Width: 1, Access: RW, Doc: "A connection whose server is gone is reset."},
+			{Name: "keep_server", Lsb: 21, Width: 1, Access: RW, Doc: "A new SYN on a page that is closing goes to the same server."},
+			{Name: "any_port", Lsb: 22, Width: 1, Access: RW, Doc: "A template holds for all ports of the VIP."},
 		}},
 		{Name: "url_root", Index: 1, Count: 1, Doc: "Node index of the root of the host automaton."},
 		{Name: "default", Index: 2, Count: 1, Doc: "Where a request goes that no rule takes.", Fields: []FieldInfo{
@@ -892,15 +944,33 @@ var Formats = []FormatInfo{
 		{Name: "h2c", Index: 8, Count: 1, Doc: "Where HTTP/2 without TLS goes, known by its preface.", Fields: []FieldInfo{
 			{Name: "group", Lsb: 0, Width: 16, Access: RW, Doc: "Group index."},
 		}},
-		{Name: "reserved", Index: 9, Count: 7, Doc: "Zero."},
+		{Name: "persistence", Index: 9, Count: 1, Unit: "ticks", Doc: "A template lives so long after the last connection that it led; zero: there are none."},
+		{Name: "persistence_net", Index: 10, Count: 1, Doc: "Bits of a client's address that a template goes by.", Fields: []FieldInfo{
+			{Name: "ipv4", Lsb: 0, Width: 6, Access: RW, Doc: "Of an IPv4 address."},
+			{Name: "ipv6", Lsb: 8, Width: 8, Access: RW, Doc: "Of an IPv6 address."},
+		}},
+		{Name: "source", Index: 11, Count: 1, Doc: "Networks that clients have to be of.", Fields: []FieldInfo{
+			{Name: "first", Lsb: 0, Width: 20, Access: RW, Doc: "Index of the first url_net entry in the URL table."},
+			{Name: "count", Lsb: 20, Width: 6, Access: RW, Doc: "Number of them, at most 32; zero: every client."},
+		}},
+		{Name: "otherwise", Index: 12, Count: 1, Doc: "Who is asked where the client is of none of them. Of one listener at most four services are.", Fields: []FieldInfo{
+			{Name: "service", Lsb: 0, Width: 16, Access: RW, Doc: "Service index."},
+			{Name: "valid", Lsb: 16, Width: 1, Access: RW, Doc: "There is one."},
+		}},
+		{Name: "reserved", Index: 13, Count: 3, Doc: "Zero."},
 	}},
 	{Name: "group", Bytes: 16, Doc: "A set of servers.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Shape.", Fields: []FieldInfo{
 			{Name: "valid", Lsb: 0, Width: 1, Access: RW, Doc: "The group is in force."},
 			{Name: "means", Lsb: 1, Width: 3, Access: RW, Doc: "How a slot is chosen.", Values: []ValueInfo{{0, "walk"}, {1, "hash"}, {2, "compare"}}},
 			{Name: "method", Lsb: 4, Width: 3, Access: RW, Doc: "Server leg.", Values: []ValueInfo{{0, "nat"}, {1, "fullnat"}, {2, "tun"}, {3, "dr"}}},
+			{Name: "compare", Lsb: 7, Width: 4, Access: RW, Doc: "What the servers of the slots are compared by, where that is how. lc: 256 × active + inactive. wlc: that by weight. sed: active + 1 by weight. nq: an idle one, else as sed. fo: the greatest weight. ovf: the greatest weight of those with fewer active connections than weight, else as fo. p2c: the fewer active of two. twos: as wlc of two. The two are the slots that the low and the high half of a random number, modulo the number of slots, name. Of equal servers the first slot's is taken.", Values: []ValueInfo{{0, "lc"}, {1, "wlc"}, {2, "sed"}, {3, "nq"}, {4, "fo"}, {5, "ovf"}, {6, "p2c"}, {7, "twos"}}},
+			{Name: "hash_key", Lsb: 11, Width: 2, Access: RW, Doc: "What is hashed. The hash is SipHash-2-4 of four little-endian words of 64 bits: low and high half of the address as a number, the source port or zero, zero. The slot is the hash modulo the number of slots.", Values: []ValueInfo{{0, "source"}, {1, "source_port"}, {2, "destination"}}},
+			{Name: "fallback", Lsb: 13, Width: 1, Access: RW, Doc: "Hash: where the slot's server takes no connection, the slots behind it are tried."},
 		}},
-		{Name: "reserved", Index: 1, Count: 3, Doc: "Zero."},
+		{Name: "seed_lo", Index: 1, Count: 1, Doc: "Key of the hash, low word; its upper 64 bits are zero."},
+		{Name: "seed_hi", Index: 2, Count: 1, Doc: "High word."},
+		{Name: "reserved", Index: 3, Count: 1, Doc: "Zero."},
 	}},
 	{Name: "group_state", Bytes: 16, Doc: "Written by the host one word at a time; the cursor by the card.", Words: []WordInfo{
 		{Name: "selector", Index: 0, Count: 1, Doc: "Slot area in force.", Fields: []FieldInfo{
@@ -934,16 +1004,36 @@ var Formats = []FormatInfo{
 			{Name: "known", Lsb: 23, Width: 1, Access: RW, Doc: "The profile is known."},
 			{Name: "ecn", Lsb: 24, Width: 1, Access: RW, Doc: "ECN."},
 		}},
-		{Name: "reserved", Index: 3, Count: 1, Doc: "Zero."},
+		{Name: "tunnel", Index: 3, Count: 1, Doc: "How frames for a server behind a tunnel are wrapped.", Fields: []FieldInfo{
+			{Name: "type", Lsb: 0, Width: 3, Access: RW, Doc: "Kind of tunnel. dscp: none, the DSCP tells the server which VIP is meant.", Values: []ValueInfo{{0, "ipip"}, {1, "gre"}, {2, "gue"}, {3, "dscp"}}},
+			{Name: "checksum", Lsb: 3, Width: 2, Access: RW, Doc: "Outer checksum of gre and gue. remote: remote checksum offload of gue.", Values: []ValueInfo{{0, "none"}, {1, "full"}, {2, "remote"}}},
+			{Name: "dscp", Lsb: 5, Width: 6, Access: RW, Doc: "DSCP with dscp."},
+			{Name: "nat64", Lsb: 11, Width: 1, Access: RW, Doc: "An IPv4 client is known to an IPv6 server by 64:ff9b::/96 (RFC 6052)."},
+			{Name: "any_port", Lsb: 12, Width: 1, Access: RW, Doc: "The destination port is that of the client's packet."},
+			{Name: "return", Lsb: 13, Width: 1, Access: RW, Doc: "Replies come back through the card, plain."},
+			{Name: "port", Lsb: 16, Width: 16, Access: RW, Doc: "Destination port of gue."},
+		}},
 		{Name: "address", Index: 4, Count: 4, Doc: "Address."},
 	}},
-	{Name: "server_state", Bytes: 32, Doc: "Counters of a server.", Words: []WordInfo{
-		{Name: "use_count", Index: 0, Count: 1, Doc: "Pages that name the server, those in quarantine included."},
-		{Name: "active", Index: 1, Count: 1, Doc: "Connections in SERVER_SYN, SPLICED or CLOSING."},
+	{Name: "server_state", Bytes: 64, Doc: "Counters of a server; the host writes limits and the place of the local-port list.", Words: []WordInfo{
+		{Name: "use_count", Index: 0, Count: 1, Doc: "Pages that name the server, those in quarantine and templates included."},
+		{Name: "active", Index: 1, Count: 1, Doc: "Connections in SERVER_SYN, SPLICED or CLOSING; of those passed, in SPLICED."},
 		{Name: "connections_lo", Index: 2, Count: 1, Doc: "Connections ever, low word."},
 		{Name: "connections_hi", Index: 3, Count: 1, Doc: "High word."},
 		{Name: "failed", Index: 4, Count: 1, Doc: "Connections it refused or did not answer."},
-		{Name: "reserved", Index: 5, Count: 3, Doc: "Zero."},
+		{Name: "upper", Index: 5, Count: 1, Doc: "So many connections, active or not, are enough: the server is overloaded; zero: no limit."},
+		{Name: "lower", Index: 6, Count: 1, Doc: "With fewer it is not any more; zero: three quarters of upper."},
+		{Name: "flags", Index: 7, Count: 1, Doc: "What the card knows.", Fields: []FieldInfo{
+			{Name: "overloaded", Lsb: 0, Width: 1, Access: RW, Doc: "It takes no new connection."},
+		}},
+		{Name: "ports_first", Index: 8, Count: 1, Doc: "First entry of the local-port list in the memory."},
+		{Name: "ports_size", Index: 9, Count: 1, Doc: "Entries of the list."},
+		{Name: "ports_head", Index: 10, Count: 1, Doc: "Place in the list of the port that is handed out next."},
+		{Name: "ports_tail", Index: 11, Count: 1, Doc: "Place in the list where the next one is put back."},
+		{Name: "ports_free", Index: 12, Count: 1, Doc: "Ports in the list, those that rest included."},
+		{Name: "ports_none", Index: 13, Count: 1, Doc: "Connections for which there was no port."},
+		{Name: "templates", Index: 14, Count: 1, Doc: "Templates that name the server."},
+		{Name: "reserved", Index: 15, Count: 1, Doc: "Zero."},
 	}},
 	{Name: "next_hop", Bytes: 16, Doc: "Where frames of a server leg go.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Shape.", Fields: []FieldInfo{
@@ -968,10 +1058,14 @@ var Formats = []FormatInfo{
 		{Name: "reserved", Index: 1, Count: 3, Doc: "Zero."},
 		{Name: "address", Index: 4, Count: 4, Doc: "Address."},
 	}},
-	{Name: "local_port", Bytes: 4, Doc: "Entry of a local-port list.", Words: []WordInfo{
+	{Name: "local_port", Bytes: 16, Doc: "Entry of a local-port list. A port rests for timer.port_rest, unless its new connection begins above all that the old one sent.", Words: []WordInfo{
 		{Name: "number", Index: 0, Count: 1, Doc: "Port.", Fields: []FieldInfo{
 			{Name: "port", Lsb: 0, Width: 16, Access: RW, Doc: "Port number."},
+			{Name: "local_address", Lsb: 16, Width: 16, Access: RW, Doc: "Local-address index."},
 		}},
+		{Name: "freed", Index: 1, Count: 1, Unit: "ticks", Doc: "When it was put back; zero: never used."},
+		{Name: "seq", Index: 2, Count: 1, Doc: "End of sequence that the server was sent last."},
+		{Name: "timestamp", Index: 3, Count: 1, Doc: "TSval that the server was sent last."},
 	}},
 	{Name: "list_entry", Bytes: 4, Doc: "Entry of a list of addresses or buffers.", Words: []WordInfo{
 		{Name: "handle", Index: 0, Count: 1, Doc: "Address n (or buffer index) and, in the quarantine list, its generation.", Fields: []FieldInfo{
@@ -1000,7 +1094,7 @@ var Formats = []FormatInfo{
 		{Name: "iova_hi", Index: 5, Count: 1, Doc: "High word."},
 		{Name: "tick", Index: 6, Count: 1, Unit: "ticks", Doc: "When it was written."},
 		{Name: "reason", Index: 7, Count: 1, Doc: "Why the host sees it.", Fields: []FieldInfo{
-			{Name: "reason", Lsb: 0, Width: 8, Access: RW, Doc: "Reason.", Values: []ValueInfo{{0, "none"}, {1, "not_ip"}, {2, "icmp"}, {3, "fragment"}, {4, "option"}, {5, "protocol"}, {6, "vlan"}, {7, "ttl"}, {8, "no_match"}, {9, "next_hop"}, {10, "bad_request"}, {11, "no_rule"}, {12, "no_server"}, {13, "head_too_large"}, {14, "unclassified"}, {15, "server_failed"}, {16, "key_exists"}, {17, "too_big"}, {18, "rewrite"}, {19, "rule_host"}, {20, "answer"}, {21, "head_more"}, {22, "held_more"}, {23, "head_timeout"}, {24, "not_http"}, {25, "not_tls"}, {26, "h2c"}, {27, "bad_hello"}}},
+			{Name: "reason", Lsb: 0, Width: 8, Access: RW, Doc: "Reason.", Values: []ValueInfo{{0, "none"}, {1, "not_ip"}, {2, "icmp"}, {3, "fragment"}, {4, "option"}, {5, "protocol"}, {6, "vlan"}, {7, "ttl"}, {8, "no_match"}, {9, "next_hop"}, {10, "bad_request"}, {11, "no_rule"}, {12, "no_server"}, {13, "head_too_large"}, {14, "unclassified"}, {15, "server_failed"}, {16, "key_exists"}, {17, "too_big"}, {18, "rewrite"}, {19, "rule_host"}, {20, "answer"}, {21, "head_more"}, {22, "held_more"}, {23, "head_timeout"}, {24, "not_http"}, {25, "not_tls"}, {26, "h2c"}, {27, "bad_hello"}, {28, "module"}, {29, "fragmented"}}},
 			{Name: "side", Lsb: 8, Width: 1, Access: RW, Doc: "Zero: client side, one: server side."},
 			{Name: "state", Lsb: 12, Width: 3, Access: RW, Doc: "State of the page.", Values: []ValueInfo{{0, "free"}, {1, "syn_rcvd"}, {2, "wait_head"}, {3, "server_syn"}, {4, "spliced"}, {5, "closing"}, {6, "quarantine"}, {7, "stateless"}}},
 			{Name: "miss_vip", Lsb: 16, Width: 1, Access: RW, Doc: "The destination is a VIP."},
@@ -1009,7 +1103,8 @@ var Formats = []FormatInfo{
 			{Name: "service", Lsb: 0, Width: 16, Access: RW, Doc: "Service index."},
 			{Name: "server", Lsb: 16, Width: 16, Access: RW, Doc: "Server index."},
 		}},
-		{Name: "reserved", Index: 9, Count: 7, Doc: "Zero."},
+		{Name: "back", Index: 9, Count: 1, Doc: "fragmented: cookie of the descriptor that injected it."},
+		{Name: "reserved", Index: 10, Count: 6, Doc: "Zero."},
 	}},
 	{Name: "event", Bytes: 64, Doc: "Something happened to a connection.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Written last by a producing card.", Fields: []FieldInfo{
@@ -1083,12 +1178,17 @@ var Formats = []FormatInfo{
 		{Name: "iova_lo", Index: 4, Count: 1, Doc: "Where the bytes are, low word."},
 		{Name: "iova_hi", Index: 5, Count: 1, Doc: "High word."},
 		{Name: "tick", Index: 6, Count: 1, Unit: "ticks", Doc: "When it was written."},
-		{Name: "reserved", Index: 7, Count: 9, Doc: "Zero."},
+		{Name: "flags", Index: 7, Count: 1, Doc: "Modifiers of reinject.", Fields: []FieldInfo{
+			{Name: "back", Lsb: 0, Width: 1, Access: RW, Doc: "What would go to a wire comes back to the host, however long, with reason fragmented."},
+			{Name: "module_done", Lsb: 1, Width: 1, Access: RW, Doc: "The host has seen the payload: it goes on."},
+		}},
+		{Name: "cookie", Index: 8, Count: 1, Doc: "Returned with what comes back."},
+		{Name: "reserved", Index: 9, Count: 7, Doc: "Zero."},
 	}},
 	{Name: "command", Bytes: 64, Doc: "A command for the address management unit. Key arguments are laid out as in cam_word.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Written last by a producing card.", Fields: []FieldInfo{
 			{Name: "phase", Lsb: 0, Width: 1, Access: RW, Doc: "Toggles with every turn of the ring, first one."},
-			{Name: "type", Lsb: 1, Width: 7, Access: RW, Doc: "Verb.", Values: []ValueInfo{{0, "none"}, {1, "allocate"}, {2, "arm_and_send"}, {3, "reset"}, {4, "free"}, {5, "cam_insert"}, {6, "cam_erase"}, {7, "cam_lookup"}, {8, "clear"}, {9, "fill"}, {10, "read"}, {11, "write"}, {12, "snapshot"}, {13, "connect"}, {14, "reply"}, {15, "take"}, {16, "feed"}}},
+			{Name: "type", Lsb: 1, Width: 7, Access: RW, Doc: "Verb.", Values: []ValueInfo{{0, "none"}, {1, "allocate"}, {2, "arm_and_send"}, {3, "reset"}, {4, "free"}, {5, "cam_insert"}, {6, "cam_erase"}, {7, "cam_lookup"}, {8, "clear"}, {9, "fill"}, {10, "read"}, {11, "write"}, {12, "snapshot"}, {13, "connect"}, {14, "reply"}, {15, "take"}, {16, "feed"}, {17, "pass"}, {18, "adjust"}}},
 			{Name: "status", Lsb: 8, Width: 8, Access: RW, Doc: "Completion: how the command ended.", Values: []ValueInfo{{0, "ok"}, {1, "argument"}, {2, "not_supported"}, {3, "stale_handle"}, {4, "no_page"}, {5, "key_exists"}, {6, "no_place"}, {7, "not_found"}, {8, "state"}, {9, "dma"}}},
 			{Name: "port", Lsb: 16, Width: 1, Access: RW, Doc: "Port number."},
 		}},
@@ -1110,10 +1210,14 @@ var Formats = []FormatInfo{
 			{Name: "replace", Lsb: 5, Width: 1, Access: RW, Doc: "connect: the bytes at iova take the place of what the head buffer holds; value says how many bytes the host inserted."},
 			{Name: "last", Lsb: 6, Width: 1, Access: RW, Doc: "connect: boundary is the end of the only request."},
 			{Name: "keep", Lsb: 7, Width: 1, Access: RW, Doc: "take: the head buffer keeps its bytes, and the client is told nothing."},
+			{Name: "server_stream", Lsb: 8, Width: 1, Access: RW, Doc: "adjust: the stream of the server."},
+			{Name: "template", Lsb: 9, Width: 1, Access: RW, Doc: "pass: a template, no connection."},
+			{Name: "module", Lsb: 10, Width: 1, Access: RW, Doc: "pass: payload goes by way of the host."},
+			{Name: "from_server", Lsb: 11, Width: 1, Access: RW, Doc: "pass: the server begins; the client's link is that of the connection in the handle word."},
 		}},
 		{Name: "cookie", Index: 8, Count: 1, Doc: "Returned in the completion."},
-		{Name: "bar2_offset", Index: 9, Count: 1, Unit: "bytes", Doc: "Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says."},
-		{Name: "value", Index: 10, Count: 1, Doc: "fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement)."},
+		{Name: "bar2_offset", Index: 9, Count: 1, Unit: "bytes", Doc: "Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. pass: server index, and in the upper half the source port that the server is to see; zero: the client's."},
+		{Name: "value", Index: 10, Count: 1, Doc: "fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement). adjust: bytes by which the stream is longer from boundary on (two's complement)."},
 		{Name: "key_control", Index: 11, Count: 1, Doc: "CAM verbs: control word of the key.", Fields: []FieldInfo{
 			{Name: "valid", Lsb: 0, Width: 1, Access: RW, Doc: "One."},
 			{Name: "kind", Lsb: 1, Width: 3, Access: RW, Doc: "Kind of key or address.", Values: []ValueInfo{{0, "none"}, {1, "ipv4"}, {2, "ipv6"}, {3, "local"}}},
@@ -1128,7 +1232,7 @@ var Formats = []FormatInfo{
 		{Name: "key_index", Index: 13, Count: 1, Doc: "CAM verbs: VIP or server index. connect: server or group index.", Fields: []FieldInfo{
 			{Name: "index", Lsb: 0, Width: 16, Access: RW, Doc: "Index."},
 		}},
-		{Name: "boundary", Index: 14, Count: 1, Doc: "connect with last: client sequence number behind the only request."},
+		{Name: "boundary", Index: 14, Count: 1, Doc: "connect with last: client sequence number behind the only request. adjust: sequence number, in the client's numbers, from which on the stream is longer. pass: service index, and in the upper half the VIP port that the client sees where the key's destination is not it."},
 		{Name: "reserved", Index: 15, Count: 1, Doc: "Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value."},
 	}},
 }

@@ -69,7 +69,7 @@ func handleOf(n uint32, w *page) uint32 {
 func (c *Core) unlink(n uint32, w *page) {
 	k, h := c.clientKey(w)
 	c.eraseIfOurs(ClientSide, &k, h, n)
-	if c.hasServer(w) {
+	if c.hasServer(w) && (!isPassed(w) || answers(c.server(regs.PageAIndexServer(w[regs.PageAIndex])))) {
 		k, h = c.serverKey(w, 0)
 		c.eraseIfOurs(ServerSide, &k, h, n)
 	}
@@ -110,7 +110,9 @@ func (c *Core) free(n uint32, w *page) {
 // leave takes a page out of the live connections.
 func (c *Core) leave(w *page) {
 	c.r.Set(regs.AmuLive, c.r.Get(regs.AmuLive)-1)
-	if c.hasServer(w) {
+	if isPassed(w) {
+		c.passedActive(w, Free)
+	} else if c.hasServer(w) {
 		c.serverActive(w, -1)
 	}
 }
@@ -176,7 +178,7 @@ func (c *Core) clientKey(w *page) (cam.Key, uint64) {
 func (c *Core) serverKey(w *page, leg int) (cam.Key, uint64) {
 	k := cam.Key{
 		Control: c.keyControl(w, regs.PageAScaleVlan(w[regs.PageAScale+leg])),
-		Ports:   regs.PageALocalPort(w[regs.PageALocal+leg]),
+		Ports:   regs.PageALocalPort(w[regs.PageALocal+leg]) | c.anyPort(regs.PageAIndexServer(w[regs.PageAIndex+leg]), regs.PagePortsVip(w[regs.PagePorts]))<<16,
 		Index:   regs.PageAIndexServer(w[regs.PageAIndex+leg]),
 		Addr:    address(w[regs.PageClientAddress:]),
 	}
@@ -184,12 +186,20 @@ func (c *Core) serverKey(w *page, leg int) (cam.Key, uint64) {
 }
 
 func (c *Core) keyControl(w *page, vlan uint32) uint32 {
+	protocol := uint32(protocolTCP)
+	if w[regs.PageAScale]&regs.PageAScaleDatagramsMask != 0 {
+		protocol = protocolUDP
+	}
 	return regs.CamWordControlValidMask | regs.PageControlKind(w[regs.PageControl])<<regs.CamWordControlKindShift |
-		protocolTCP<<regs.CamWordControlProtocolShift | vlan<<regs.CamWordControlVlanShift
+		protocol<<regs.CamWordControlProtocolShift | vlan<<regs.CamWordControlVlanShift
 }
 
-// hasServer says whether leg set A names a server that counts the page and a server-side CAM entry that leads to it.
+// hasServer says whether leg set A names a server that counts the page. A server-side CAM entry leads to that too, unless
+// its server's answers do not come through the card.
 func (c *Core) hasServer(w *page) bool {
+	if isPassed(w) {
+		return State(regs.PageControlState(w[regs.PageControl])) != Free
+	}
 	switch State(regs.PageControlState(w[regs.PageControl])) {
 	case ServerSyn, Spliced, Closing, Quarantine:
 		return !replies(w)
@@ -216,7 +226,9 @@ func (c *Core) serverState(w *page) []uint32 {
 }
 
 func (c *Core) serverUse(w *page, d int32) {
-	c.serverState(w)[regs.ServerStateUseCount] += uint32(d)
+	s := c.serverState(w)
+	s[regs.ServerStateUseCount] += uint32(d)
+	c.limit(s)
 }
 
 func (c *Core) serverActive(w *page, d int32) {

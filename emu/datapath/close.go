@@ -114,6 +114,9 @@ func (c *Core) closing(p *packet, w *page, v Verdict, control uint32, leg int, e
 		}
 		if state == Spliced { // what is opened at the splice stays as it is: clocks count from it
 			st(w, regs.PageControl, regs.SetPageControlState(ld(w, regs.PageControl), uint32(Closing)))
+			if p.passed {
+				c.serverActive(w, -1)
+			}
 		}
 	}
 	if p.side == ClientSide && link&regs.PageClientLinkFinServerMask != 0 && int32(p.ack-ld(w, regs.PageFinServer)) >= 0 {

@@ -139,7 +139,7 @@ func (c *Core) commandConnect(e *regs.CommandEntry, done *regs.CompletionEntry, 
 	server, kind := e.KeyIndexIndex, regs.PageControlKind(w[regs.PageControl])
 	if e.FlagsGroup != 0 {
 		var ok bool
-		if server, ok = c.pick(e.KeyIndexIndex, c.bank(), kind); !ok {
+		if server, ok = c.pick(e.KeyIndexIndex, c.bank(), c.chooser(w)); !ok {
 			return statusNotFound
 		}
 	} else if !c.usable(server, kind) {

@@ -32,6 +32,7 @@ type Core struct {
 	servers   index
 	listeners [2]index
 	live      []uint64 // bit n: page n is valid
+	anyPorts  bool     // some server takes every port
 
 	// Counted during a batch, published at its end.
 	transmitted [sides]uint64
@@ -109,7 +110,7 @@ func (c *Core) Process(port int, fs []frame.Frame, out *Output) {
 	ps := c.batch[:min(len(fs), BatchMax)]
 	for i := range ps {
 		c.parse(port, &fs[i], &ps[i])
-		if ps[i].class == classTCP {
+		if ps[i].class >= classTCP {
 			c.keys(&ps[i])
 		}
 	}
@@ -121,7 +122,7 @@ func (c *Core) Process(port int, fs []frame.Frame, out *Output) {
 		switch p.class {
 		case classPunted:
 			c.exception(p, 0)
-		case classTCP:
+		case classTCP, classUDP:
 			if v := c.camVersion(); v != version {
 				c.look(p)
 			}
@@ -134,16 +135,20 @@ func (c *Core) Process(port int, fs []frame.Frame, out *Output) {
 // keys finds the indexes that take part in the keys and hashes the keys.
 func (c *Core) keys(p *packet) {
 	kind := uint32(p.kind)
-	control := regs.CamWordControlValidMask | kind<<regs.CamWordControlKindShift | protocolTCP<<regs.CamWordControlProtocolShift | p.vlan<<regs.CamWordControlVlanShift
+	protocol := p.protocol()
+	control := regs.CamWordControlValidMask | kind<<regs.CamWordControlKindShift | protocol<<regs.CamWordControlProtocolShift | p.vlan<<regs.CamWordControlVlanShift
 	p.vip = c.findVIP(kind, &p.dst)
 	if p.vip >= 0 {
 		p.key[ClientSide] = cam.Key{Control: control, Ports: p.sport | p.dport<<16, Index: uint32(p.vip), Addr: p.src}
 		p.hash[ClientSide] = c.cams[ClientSide].Hash(&p.key[ClientSide])
 	}
-	p.server = c.findServer(kind, &p.src, p.sport)
+	p.server = c.findServer(kind, protocol, &p.src, p.sport)
 	if p.server >= 0 {
-		p.key[ServerSide] = cam.Key{Control: control, Ports: p.dport, Index: uint32(p.server), Addr: p.dst}
+		p.key[ServerSide] = cam.Key{Control: control, Ports: p.dport | c.anyPort(uint32(p.server), p.sport)<<16, Index: uint32(p.server), Addr: p.dst}
 		p.hash[ServerSide] = c.cams[ServerSide].Hash(&p.key[ServerSide])
+	}
+	if p.class == classUDP && p.vip < 0 && p.server < 0 {
+		c.punt(p, reasonProtocol)
 	}
 }
 
@@ -151,12 +156,12 @@ func (c *Core) touchCAM(ps []packet) {
 	var t uint32
 	for i := range ps {
 		p := &ps[i]
-		if p.class != classTCP {
+		if p.class < classTCP {
 			continue
 		}
 		if p.vip >= 0 {
 			t += c.cams[ClientSide].Touch(p.hash[ClientSide])
-			if p.segment == SYN {
+			if p.segment == SYN || p.segment == Datagram {
 				t += c.cams[ClientSide].TouchOther(p.hash[ClientSide])
 			}
 		} else if p.server >= 0 {
@@ -168,7 +173,7 @@ func (c *Core) touchCAM(ps []packet) {
 
 func (c *Core) lookup(ps []packet) (version uint32) {
 	for i := range ps {
-		if ps[i].class == classTCP {
+		if ps[i].class >= classTCP {
 			c.look(&ps[i])
 		}
 	}
@@ -205,7 +210,7 @@ func (c *Core) touchPages(ps []packet) {
 	var t uint32
 	for i := range ps {
 		p := &ps[i]
-		if p.class == classTCP && p.hit {
+		if p.class >= classTCP && p.hit {
 			w := c.page(p.handle & handleMask)
 			t += w[regs.PageControl] + w[regs.PageAIndex]
 		}
@@ -226,6 +231,8 @@ func (c *Core) act(p *packet, out *Output) {
 		if regs.PageControlGeneration(w[regs.PageControl]) != p.handle>>20 || regs.PageControlValid(w[regs.PageControl]) == 0 {
 			// The CAM entry outlived its page: only possible when the host stored into the window.
 			p.hit, w, state = false, nil, Free
+		} else if w[regs.PageClientLink]&regs.PageClientLinkPassedMask != 0 {
+			p.passed, state = true, passedStates[state]
 		}
 	}
 	if !p.hit && p.vip >= 0 {
@@ -281,6 +288,16 @@ func (c *Core) act(p *packet, out *Output) {
 		c.cookie(p, out)
 	case VerdictProve:
 		c.prove(p, out)
+	case VerdictPass:
+		c.pass(p, out)
+	case VerdictSloppy:
+		c.sloppy(p, row.Counter, out)
+	case VerdictPassSyn:
+		c.passSyn(p, w, state, out)
+	case VerdictPassEstablish:
+		c.passEstablish(p, w, out)
+	case VerdictPassSynAck:
+		c.passSynAck(p, w, out)
 	default:
 		c.count(row.Counter)
 	}
@@ -299,7 +316,7 @@ func (c *Core) publish(ps []packet) {
 	var syn, request, ordinary, hits, misses [sides]uint64
 	for i := range ps {
 		p := &ps[i]
-		if p.class != classTCP {
+		if p.class < classTCP {
 			continue
 		}
 		if p.hit {
@@ -366,8 +383,11 @@ func entry(memory []uint32, i, words uint32) []uint32 {
 func (c *Core) exception(p *packet, handle uint32) (taken bool) {
 	p.given = true
 	c.r.Add64(regs.ParserClassException+regs.Reg(p.port)*regs.ParserStride, 1)
-	if p.class == classTCP && p.reason == 0 {
+	if p.class >= classTCP && p.reason == 0 {
 		p.reason = reasonNoMatch
+		if p.class == classUDP {
+			p.reason = reasonProtocol
+		}
 	}
 	counter := exceptionCounters[p.reason]
 	if counter != 0 {

@@ -136,7 +136,7 @@ func (c *Core) decide(p *packet, n uint32, w *page, by means, head []byte, out *
 		c.ask(p, n, w, reason, out)
 		return
 	}
-	server, ok := c.pick(group, bank, regs.PageControlKind(w[regs.PageControl]))
+	server, ok := c.pick(group, bank, c.chooser(w))
 	if !ok {
 		c.ask(p, n, w, reasonNoServer, out)
 		return
@@ -260,7 +260,7 @@ func (c *Core) read(w *page, by means, head []byte) (reason uint8) {
 func (c *Core) greet(p *packet, w *page, out *Output) {
 	control := w[regs.PageControl]
 	if State(regs.PageControlState(control)) == WaitHead && control&regs.PageControlWaitingHostMask == 0 &&
-		regs.ServiceControlServerFirst(c.serviceControl(w)) != 0 {
+		(regs.ServiceControlServerFirst(c.serviceControl(w)) != 0 || passes(c.service(regs.PageIndexService(w[regs.PageIndex])))) {
 		c.decide(p, p.handle&handleMask, w, byDefault, nil, out)
 	}
 }

@@ -11,9 +11,19 @@ import (
 
 // guard says in which state a segment for an address of ours acts that hits no page.
 func (c *Core) guard(p *packet) State {
-	p.service = c.findService(uint32(p.vip), p.dport)
+	p.service = c.findService(p)
+	if p.service == noSource {
+		return PassedFree
+	}
 	if p.service < 0 {
 		return Free
+	}
+	otherwise := Free
+	if passes(c.service(uint32(p.service))) {
+		otherwise = PassedFree
+	}
+	if p.class == classUDP {
+		return otherwise
 	}
 	syn := p.segment == SYN || p.segment == SYNData
 	if syn {
@@ -36,7 +46,7 @@ func (c *Core) guard(p *packet) State {
 	if guarded {
 		return Stateless
 	}
-	return Free
+	return otherwise
 }
 
 // defenceOf is the mode of a service.
@@ -46,11 +56,14 @@ func (c *Core) defenceOf(service uint32) uint32 {
 
 // begin answers a SYN for a listener that no page is known for any more.
 func (c *Core) begin(p *packet, out *Output) {
-	if c.guard(p) == Stateless {
+	switch c.guard(p) {
+	case Stateless:
 		c.cookie(p, out)
-		return
+	case PassedFree:
+		c.pass(p, out)
+	default:
+		c.open(p, out)
 	}
-	c.open(p, out)
 }
 
 // cookie answers a SYN with a SYN-ACK whose sequence number is a cookie. It is the SYN-ACK of a page that holds what the
@@ -89,6 +102,10 @@ func (c *Core) prove(p *packet, out *Output) {
 	}
 	w := &c.draft
 	if !c.verify(p, w) {
+		if passes(c.service(uint32(p.service))) {
+			c.sloppy(p, regs.DefenceCookieBad, out)
+			return
+		}
 		if c.defenceOf(uint32(p.service)) == regs.ServiceControlDefenceOff { // cookies of other services, or of before
 			c.exception(p, 0)
 			return

@@ -72,7 +72,7 @@ func mac(m [6]byte) (lo, hi uint32) {
 
 func smallGeometry() ssram.Geometry {
 	return ssram.Geometry{Pages: 256, Heads: 32, CamClientWords: 1024, CamServerWords: 1024, Listeners: 16, Services: 16, Groups: 16, Servers: 16,
-		NextHops: 16, Vips: 16, LocalAddresses: 16, Rules: 64, UrlNodes: 256, Slots: 16, LocalPorts: 16}
+		NextHops: 16, Vips: 16, LocalAddresses: 16, Rules: 64, UrlNodes: 256, Slots: 16, LocalPorts: 4096}
 }
 
 // buffers are the output and the received frames of a bench; one is used again by the next.

@@ -289,6 +289,22 @@ func (b *bench) check(t testing.TB) {
 			t.Fatalf("page %d (%v): client-side entry %#x %v, want %#x", n, state, got, ok, handleOf(n, w))
 		}
 		entries[0]++
+		if isPassed(w) {
+			i := regs.PageAIndexServer(w[regs.PageAIndex])
+			uses[i]++
+			if state == Spliced {
+				active[i]++
+			}
+			if b.c.oneSided(w) || state == WaitHead {
+				continue
+			}
+			k, h = b.c.serverKey(w, 0)
+			if got, _, ok := b.c.cams[ServerSide].Lookup(&k, h); !ok || got != handleOf(n, w) {
+				t.Fatalf("passed page %d (%v): server-side entry %#x %v, want %#x", n, state, got, ok, handleOf(n, w))
+			}
+			entries[1]++
+			continue
+		}
 		if state < ServerSyn || state == Stateless || replies(w) {
 			continue
 		}

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"splicenic/emu/ssram"
+	"splicenic/emu/urltable"
 	"splicenic/regs"
 )
 
@@ -75,6 +76,7 @@ func (c *Core) reindex(dirty uint32) {
 	}
 	if dirty&ssram.DirtyServer != 0 {
 		c.servers.clear()
+		c.anyPorts = false
 		for i := range c.m.Geometry.Servers {
 			w := c.m.Server[i*serverWords : (i+1)*serverWords]
 			ctl := w[regs.ServerControl]
@@ -82,7 +84,11 @@ func (c *Core) reindex(dirty uint32) {
 				continue
 			}
 			a := address(w[regs.ServerAddress:])
-			c.servers.add(a.hash(regs.ServerControlKind(ctl))+regs.ServerControlPort(ctl), i)
+			if !answers(w) { // what it answers never comes by here, and may look like what another does
+				continue
+			}
+			c.servers.add(a.hash(regs.ServerControlKind(ctl))+keyPort(w), i)
+			c.anyPorts = c.anyPorts || keyPort(w) == 0
 		}
 	}
 	if dirty&ssram.DirtyListener != 0 {
@@ -134,8 +140,37 @@ func (c *Core) findVIP(kind uint32, a *address) int32 {
 	}
 }
 
-// findServer answers with the server index of an address and TCP port, or −1.
-func (c *Core) findServer(kind uint32, a *address, port uint32) int32 {
+// answers says whether a server's answers come through the card, from the server's own address.
+func answers(server []uint32) bool {
+	return regs.ServerControlMethod(server[regs.ServerControl]) <= regs.ServerControlMethodFullnat
+}
+
+// keyPort is the port by which a server's answers are known; zero: all that belong to no server with a port of its own.
+func keyPort(server []uint32) uint32 {
+	if regs.ServerTunnelAnyPort(server[regs.ServerTunnel]) != 0 {
+		return 0
+	}
+	return regs.ServerControlPort(server[regs.ServerControl])
+}
+
+// anyPort is what a server-side key has of the server's port: nothing, unless the server takes every port.
+func (c *Core) anyPort(server, port uint32) uint32 {
+	if regs.ServerTunnelAnyPort(c.server(server)[regs.ServerTunnel]) != 0 {
+		return port
+	}
+	return 0
+}
+
+// findServer answers with the server index of an address, port and protocol, or −1.
+func (c *Core) findServer(kind, protocol uint32, a *address, port uint32) int32 {
+	i := c.findServerPort(kind, protocol, a, port)
+	if i < 0 && c.anyPorts {
+		i = c.findServerPort(kind, protocol, a, 0)
+	}
+	return i
+}
+
+func (c *Core) findServerPort(kind, protocol uint32, a *address, port uint32) int32 {
 	x := &c.servers
 	for i := (a.hash(kind) + port) & x.mask; ; i = (i + 1) & x.mask {
 		s := uint32(x.slots[i])
@@ -144,16 +179,59 @@ func (c *Core) findServer(kind uint32, a *address, port uint32) int32 {
 		}
 		w := (*[serverWords]uint32)(c.m.Server[(s-1)*serverWords:])
 		ctl := w[regs.ServerControl]
-		if regs.ServerControlPort(ctl) == port && regs.ServerControlKind(ctl) == kind &&
-			regs.ServerControlProtocol(ctl) == protocolTCP && address(w[regs.ServerAddress:]) == *a {
+		if regs.ServerControlKind(ctl) == kind && regs.ServerControlProtocol(ctl) == protocol &&
+			keyPort(w[:]) == port && address(w[regs.ServerAddress:]) == *a {
 			return int32(s - 1)
 		}
 	}
 }
 
-// findService answers with the service index of a listener in the bank in force, or −1.
-func (c *Core) findService(vip, port uint32) int32 {
-	b := c.bank()
+// noSource is findService's answer where a listener is there, but no service of it takes the client.
+const noSource = -2
+
+// maxChain is how many services of one listener are asked.
+const maxChain = 4
+
+// findService answers with the service, in the bank in force, that takes what a segment asks for: of the listener for its
+// port, else of that for all other ports of its address. It is −1 where there is none.
+func (c *Core) findService(p *packet) int32 {
+	b, vip, protocol := c.bank(), uint32(p.vip), p.protocol()
+	i := c.findListener(b, vip, p.dport, protocol)
+	if i < 0 {
+		i = c.findListener(b, vip, 0, protocol)
+	}
+	for range maxChain {
+		if i < 0 || uint32(i) >= c.m.Geometry.Services {
+			return -1
+		}
+		s := c.m.Service[b][uint32(i)*regs.ServiceWords:][:regs.ServiceWords]
+		if regs.ServiceControlValid(s[regs.ServiceControl]) == 0 {
+			return -1
+		}
+		if source := s[regs.ServiceSource]; source == 0 || c.fromSource(b, source, p) {
+			return i
+		}
+		otherwise := s[regs.ServiceOtherwise]
+		if regs.ServiceOtherwiseValid(otherwise) == 0 {
+			break
+		}
+		i = int32(regs.ServiceOtherwiseService(otherwise))
+	}
+	return noSource
+}
+
+// fromSource says whether a segment comes from one of a service's networks.
+func (c *Core) fromSource(bank, source uint32, p *packet) bool {
+	count := regs.ServiceSourceCount(source)
+	if count == 0 {
+		return true
+	}
+	t := urltable.Tables{Nodes: c.m.Url[bank]}
+	return t.Source(regs.ServiceSourceFirst(source), count, (*[4]uint32)(&p.src), p.kind == kindIPv6)
+}
+
+// findListener answers with the service index of a listener, or −1.
+func (c *Core) findListener(b, vip, port, protocol uint32) int32 {
 	x := &c.listeners[b]
 	for i := listenerHash(vip, port) & x.mask; ; i = (i + 1) & x.mask {
 		s := uint32(x.slots[i])
@@ -162,12 +240,8 @@ func (c *Core) findService(vip, port uint32) int32 {
 		}
 		w := (*[listenerWords]uint32)(c.m.Listener[b][(s-1)*listenerWords:])
 		if regs.ListenerControlPort(w[regs.ListenerControl]) == port && regs.ListenerIndexVip(w[regs.ListenerIndex]) == vip &&
-			regs.ListenerControlProtocol(w[regs.ListenerControl]) == protocolTCP {
-			service := regs.ListenerIndexService(w[regs.ListenerIndex])
-			if service >= c.m.Geometry.Services || regs.ServiceControlValid(c.m.Service[b][service*regs.ServiceWords+regs.ServiceControl]) == 0 {
-				return -1
-			}
-			return int32(service)
+			regs.ListenerControlProtocol(w[regs.ListenerControl]) == protocol {
+			return int32(regs.ListenerIndexService(w[regs.ListenerIndex]))
 		}
 	}
 }

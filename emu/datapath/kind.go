@@ -31,6 +31,12 @@ func (c *Core) refine(p *packet, w *page, state State) Kind {
 // there already. In SERVER_SYN no number of the server is known: exact is what acknowledges our SYN (RFC 9293,
 // 3.10.7.3), what acknowledges nothing is in range.
 func (c *Core) rangeOfRST(p *packet, w *page, state State) (low, high, seq uint32, ok bool) {
+	if state == PassedSynRcvd {
+		if low, high = ld(w, regs.PageClientIsn)+1, ld(w, regs.PageASeqClient); p.side == ClientSide {
+			return low, high, p.seq, true
+		}
+		return low, high, p.ack, p.flags&flagACK != 0
+	}
 	switch {
 	case state < Spliced && p.side == ClientSide:
 		low = c.expected(w)
@@ -41,6 +47,10 @@ func (c *Core) rangeOfRST(p *packet, w *page, state State) (low, high, seq uint3
 			return low, low + 1, low + 1, true
 		}
 		return low, low, p.ack, true
+	}
+	if p.passed && c.oneSided(w) { // the end of what the client has sent is all that is known
+		high = ld(w, regs.PageASeqClient)
+		return high, high, p.seq, p.side == ClientSide
 	}
 	control := ld(w, regs.PageControl)
 	if p.side == ClientSide {

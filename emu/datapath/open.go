@@ -68,11 +68,8 @@ func (p *packet) window() uint32 { return uint32(binary.BigEndian.Uint16(p.b[p.t
 
 // open answers a client's SYN: a page, a client-side CAM entry, a SYN-ACK.
 func (c *Core) open(p *packet, out *Output) {
-	service := int32(-1)
-	if p.vip >= 0 {
-		service = c.findService(uint32(p.vip), p.dport)
-	}
-	if service < 0 {
+	service := p.service
+	if p.vip < 0 || service < 0 {
 		c.exception(p, 0)
 		return
 	}

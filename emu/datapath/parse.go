@@ -37,6 +37,7 @@ const (
 	classDropped class = iota // counted already
 	classPunted               // to the host, for reason
 	classTCP                  // checked TCP segment
+	classUDP                  // checked datagram
 )
 
 // packet is what the pipeline knows of one frame of a batch. Offsets count from the first byte of the frame.
@@ -63,6 +64,7 @@ type packet struct {
 	vlan    uint32
 	port    uint8
 	class   class
+	passed  bool  // hit a connection that was opened toward its server at its first segment
 	reason  uint8 // of an exception
 	kind    uint8 // ipv4 or ipv6, as in the page
 	flags   uint8
@@ -117,7 +119,7 @@ func (c *Core) punt(p *packet, reason uint8) {
 func (c *Core) parse(port int, f *frame.Frame, p *packet) {
 	b := f.Bytes()
 	p.f, p.b, p.port, p.segs, p.vlan, p.tagged, p.hit, p.vip, p.server, p.handle = f, b, uint8(port), 1, 0, false, false, -1, -1, 0
-	p.side, p.request, p.given, p.kept = ClientSide, false, false, false
+	p.side, p.request, p.given, p.kept, p.passed = ClientSide, false, false, false, false
 	if len(b) < 14 {
 		c.drop(p, regs.ParserDropTruncated)
 		return
@@ -370,7 +372,7 @@ func (c *Core) checkSum(p *packet, t []byte, at int, pseudo uint64) bool {
 	return true
 }
 
-// parseUDP checks what the host would otherwise have to trust. The host handles UDP.
+// parseUDP checks a datagram. What leads to no listener of datagrams and comes from no server is the host's.
 func (c *Core) parseUDP(p *packet, pseudo uint64) {
 	n := p.end - p.tcp
 	if n < 8 {
@@ -400,7 +402,21 @@ func (c *Core) parseUDP(p *packet, pseudo uint64) {
 		c.drop(p, regs.ParserDropUdpChecksum)
 		return
 	}
-	c.punt(p, reasonProtocol)
+	if p.kind == kindIPv4 && p.tcp-p.ip > 20 {
+		c.punt(p, reasonOption)
+		return
+	}
+	p.sport, p.dport = uint32(binary.BigEndian.Uint16(t)), uint32(binary.BigEndian.Uint16(t[2:]))
+	p.payload, p.length, p.flags, p.seq, p.ack, p.segment = p.tcp+8, n-8, 0, 0, 0, Datagram
+	p.class = classUDP
+}
+
+// protocol is the IP protocol of a segment or datagram.
+func (p *packet) protocol() uint32 {
+	if p.class == classUDP {
+		return protocolUDP
+	}
+	return protocolTCP
 }
 
 // validOptions walks the options of a SYN: every length is at least 2 and stays inside the header (RFC 9293, MUST-7).

@@ -19,11 +19,19 @@ func (c *Core) differences(w *page) uint32 {
 	s := c.server(regs.PageAIndexServer(w[regs.PageAIndex]))
 	vip, server := c.vip(regs.PageIndexVip(w[regs.PageIndex])), address(s[regs.ServerAddress:])
 	client := sumAddress(&vip) + frame.Word(w[regs.PagePorts])
-	leg := sumAddress(&server) + uint64(regs.ServerControlPort(s[regs.ServerControl])) + uint64(regs.PageALocalPort(w[regs.PageALocal]))
+	leg := sumAddress(&server) + uint64(c.serverPort(s, w)) + uint64(regs.PageALocalPort(w[regs.PageALocal]))
 	dc, ds := w[regs.PageADeltaClient], w[regs.PageADeltaServer]
 	toServer := frame.Fold(uint64(frame.Difference(client, leg)) + frame.Word(dc) + frame.Word(-ds))
 	toClient := frame.Fold(uint64(frame.Difference(leg, client)) + frame.Word(ds) + frame.Word(-dc))
 	return uint32(toServer) | uint32(toClient)<<regs.PageAChecksumServerShift
+}
+
+// serverPort is the port that a server is reached at.
+func (c *Core) serverPort(s []uint32, w *page) uint32 {
+	if regs.ServerTunnelAnyPort(s[regs.ServerTunnel]) != 0 {
+		return regs.PagePortsVip(ld(w, regs.PagePorts))
+	}
+	return regs.ServerControlPort(s[regs.ServerControl])
 }
 
 func sumAddress(a *address) uint64 {
@@ -39,6 +47,10 @@ func (c *Core) forward(p *packet, w *page, v Verdict, out *Output) {
 	if ttl <= 1 {
 		p.reason = reasonTTL
 		c.exception(p, p.handle)
+		return
+	}
+	if p.passed {
+		c.passOn(p, w, v, out)
 		return
 	}
 	if p.side == ClientSide {
@@ -118,12 +130,15 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 	if scale&regs.PageAScaleEcnMask == 0 && p.marked() {
 		x.difference += c.clearECN(p)
 	}
+	if p.passed && p.flags&flagSYN != 0 {
+		x.difference += clampMSS(p, mssFor(min(c.mtu(uint32(p.port)), c.hopMTU(hop)-c.overhead(s)), p.kind))
+	}
 	window := p.window()
 	c.translate(p, &x)
 	t := p.b[p.tcp:]
 	local := ld(w, regs.PageALocal+leg)
 	binary.BigEndian.PutUint16(t, uint16(regs.PageALocalPort(local)))
-	binary.BigEndian.PutUint16(t[2:], uint16(regs.ServerControlPort(s[regs.ServerControl])))
+	binary.BigEndian.PutUint16(t[2:], uint16(c.serverPort(s, w)))
 	if p.kind == kindIPv6 {
 		store6(p.b[p.ip+24:], (*address)(s[regs.ServerAddress:]))
 		p.b[p.ip+7]--
@@ -197,6 +212,9 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 	}
 	if scale&regs.PageAScaleEcnMask == 0 && p.marked() {
 		x.difference += c.clearECN(p)
+	}
+	if p.passed && p.flags&flagSYN != 0 {
+		x.difference += c.clampToClient(p, w)
 	}
 	window := p.window()
 	c.translate(p, &x)
@@ -441,6 +459,11 @@ func (c *Core) finishIPv4(p *packet) {
 // cut at the port anyway. One that its sender lets be fragmented is made into such a frame: TCP segments arrive where
 // fragments may not. Any other goes to the host, which tells the sender (RFC 1191, RFC 8201).
 func (c *Core) fits(p *packet, mtu uint32) bool {
+	if p.class == classUDP && p.end-p.ip > mtu {
+		p.reason = reasonTooBig
+		c.exception(p, p.handle)
+		return false
+	}
 	if p.end-p.ip <= mtu || p.f.Offload.GSOType != frame.GSONone {
 		return true
 	}

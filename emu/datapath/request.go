@@ -2,9 +2,6 @@ package datapath
 
 import "splicenic/regs"
 
-// maxSlotTries bounds how many slots a choice looks at to find an open server.
-const maxSlotTries = 8
-
 // hold puts payload into the head buffer and acknowledges it. When what the service decides by is complete the server end
 // begins.
 func (c *Core) hold(p *packet, w *page, out *Output) {
@@ -137,40 +134,4 @@ func (c *Core) hit(rule uint32) {
 	if hits[regs.RuleCounterHitsLo]++; hits[regs.RuleCounterHitsLo] == 0 {
 		hits[regs.RuleCounterHitsHi]++
 	}
-}
-
-// pick walks the slot table of a group. A slot whose server is closed or unreachable is passed over.
-func (c *Core) pick(group, bank, kind uint32) (server uint32, ok bool) {
-	if group >= c.m.Geometry.Groups || regs.GroupControlValid(c.m.Group[bank][group*regs.GroupWords+regs.GroupControl]) == 0 {
-		return 0, false
-	}
-	state := c.m.GroupState[group*regs.GroupStateWords : (group+1)*regs.GroupStateWords]
-	selector := state[regs.GroupStateSelector]
-	count := regs.GroupStateSelectorCountA(selector)
-	area := regs.GroupStateSelectorArea(selector)
-	if area != 0 {
-		count = regs.GroupStateSelectorCountB(selector)
-	}
-	slots := c.m.Geometry.Slots
-	if count == 0 || count > slots {
-		return 0, false
-	}
-	at := (2*group + area) * slots
-	cursor := state[regs.GroupStateCursor]
-	for range maxSlotTries {
-		if cursor >= count {
-			cursor = 0
-		}
-		w := c.m.Slot[at+cursor]
-		cursor++
-		i := regs.SlotSlotServer(w)
-		if regs.SlotSlotValid(w) == 0 || !c.usable(i, kind) {
-			continue
-		}
-		state[regs.GroupStateCursor] = cursor
-		state[regs.GroupStatePicked]++
-		return i, true
-	}
-	state[regs.GroupStateCursor] = cursor
-	return 0, false
 }

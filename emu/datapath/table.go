@@ -15,8 +15,26 @@ const (
 	Closing    State = regs.PageControlStateClosing
 	Quarantine State = regs.PageControlStateQuarantine
 	Stateless  State = regs.PageControlStateStateless
-	states           = 8
 )
+
+// The states of connections that are passed on to a server at their first segment: those of their pages, apart from the
+// others since what happens in them is another thing. In PassedFree there is no page yet; PassedTemplate is no connection.
+const (
+	PassedFree State = 8 + iota
+	PassedSynRcvd
+	PassedSpliced
+	PassedClosing
+	PassedQuarantine
+	PassedTemplate
+)
+
+const states = int(PassedTemplate) + 1
+
+// StateName is a state as documents write it.
+func StateName(s State) string {
+	return name([]string{"FREE", "SYN_RCVD", "WAIT_HEAD", "SERVER_SYN", "SPLICED", "CLOSING", "QUARANTINE", "STATELESS",
+		"PASSED_FREE", "PASSED_SYN_RCVD", "PASSED_SPLICED", "PASSED_CLOSING", "PASSED_QUARANTINE", "PASSED_TEMPLATE"}, int(s))
+}
 
 // Side tells which CAM a segment hit.
 type Side = uint8
@@ -35,17 +53,18 @@ type Kind uint8
 // by options that the card does not read; the parser calls them by one of the first, and the data path looks closer only
 // where a row of the table asks for it.
 const (
-	SYN     Kind = iota // SYN without ACK, without payload
-	SYNData             // SYN without ACK, with payload
-	SYNFIN              // SYN with FIN or RST, or no flag at all: flags that no end sends
-	SYNACK              // SYN with ACK
-	ACK                 // ACK without payload
-	Data                // payload
-	URG                 // payload with the urgent pointer
-	FIN                 // FIN without payload
-	FINData             // FIN with payload
-	RST                 // RST, whatever else, with a number that its receiver takes for exact
-	NoACK               // neither SYN, RST nor ACK
+	SYN      Kind = iota // SYN without ACK, without payload
+	SYNData              // SYN without ACK, with payload
+	SYNFIN               // SYN with FIN or RST, or no flag at all: flags that no end sends
+	SYNACK               // SYN with ACK
+	ACK                  // ACK without payload
+	Data                 // payload
+	URG                  // payload with the urgent pointer
+	FIN                  // FIN without payload
+	FINData              // FIN with payload
+	RST                  // RST, whatever else, with a number that its receiver takes for exact
+	NoACK                // neither SYN, RST nor ACK
+	Datagram             // of UDP
 
 	RSTInRange      // RST that its receiver answers with a challenge
 	RSTOutOfRange   // RST that its receiver ignores
@@ -57,7 +76,7 @@ const (
 
 var kindNames = [Kinds]string{
 	SYN: "SYN", SYNData: "SYN with data", SYNFIN: "SYN+FIN", SYNACK: "SYN-ACK", ACK: "ACK", Data: "data", URG: "URG", FIN: "FIN",
-	FINData: "FIN with data", RST: "RST exact", NoACK: "no ACK", RSTInRange: "RST in range", RSTOutOfRange: "RST out of range",
+	FINData: "FIN with data", RST: "RST exact", NoACK: "no ACK", Datagram: "datagram", RSTInRange: "RST in range", RSTOutOfRange: "RST out of range",
 	KeepAlive: "keep-alive probe", ZeroWindowProbe: "zero-window probe", UnknownOptions: "unknown options",
 }
 
@@ -94,6 +113,11 @@ const (
 	VerdictReopen                 // a newer SYN of the same client port recycles a page in quarantine
 	VerdictCookie                 // answer a SYN with a cookie
 	VerdictProve                  // take a page for who brings a cookie back
+	VerdictPass                   // take a page and pass the segment on to a server of the group
+	VerdictSloppy                 // the same without SYN, where the service wants it
+	VerdictPassSyn                // pass a SYN on to the same server, or to another where the connection is over
+	VerdictPassEstablish          // the client answers: pass it on, the connection is in use
+	VerdictPassSynAck             // pass a SYN-ACK on, note what it says
 )
 
 var verdictNames = [...]string{
@@ -103,6 +127,7 @@ var verdictNames = [...]string{
 	VerdictServerRefused: "server refused", VerdictServerStale: "server stale", VerdictTranslate: "translate",
 	VerdictTranslateFIN: "translate FIN", VerdictTranslateRST: "translate RST", VerdictServerAckAgain: "server ACK again",
 	VerdictReopen: "reopen", VerdictCookie: "cookie", VerdictProve: "prove",
+	VerdictPass: "pass", VerdictSloppy: "pass without SYN", VerdictPassSyn: "pass SYN", VerdictPassEstablish: "pass, establish", VerdictPassSynAck: "pass SYN-ACK",
 }
 
 // String returns the verdict's name.
@@ -128,7 +153,7 @@ const (
 func (x Executor) String() string { return name([]string{"nobody", "card", "host"}, int(x)) }
 
 // States is a set of states: bit s is state s.
-type States uint8
+type States uint16
 
 // In makes a set of states.
 func In(all ...State) (s States) {
@@ -209,7 +234,7 @@ func build() (t [states][sides][Kinds]Row) {
 			t[s][side][k].Then = then
 		}
 	}
-	all := []Kind{SYN, SYNData, SYNFIN, SYNACK, ACK, Data, URG, FIN, FINData, RST, NoACK, RSTInRange, RSTOutOfRange, KeepAlive, ZeroWindowProbe, UnknownOptions}
+	all := []Kind{SYN, SYNData, SYNFIN, SYNACK, ACK, Data, URG, FIN, FINData, RST, NoACK, Datagram, RSTInRange, RSTOutOfRange, KeepAlive, ZeroWindowProbe, UnknownOptions}
 	payload := []Kind{Data, URG, UnknownOptions, ZeroWindowProbe}
 	for s := range State(states) {
 		for side := range Side(sides) {
@@ -301,6 +326,9 @@ func build() (t [states][sides][Kinds]Row) {
 	then(Stateless, ClientSide, In(Stateless, WaitHead, ServerSyn), ACK, ZeroWindowProbe, Data, URG, UnknownOptions)
 	then(Stateless, ClientSide, In(Stateless, ServerSyn), FINData)
 	set(Stateless, ServerSide, VerdictException, noMatch+regs.ParserStride, "", all...)
+	set(Free, ClientSide, VerdictException, regs.ParserExceptionProtocol, "", Datagram)
+	set(Free, ServerSide, VerdictException, regs.ParserExceptionProtocol+regs.ParserStride, "", Datagram)
+	buildPassed(set, then, all)
 
 	for s := range State(states) {
 		for side := range Side(sides) { // no state gets to see them
@@ -308,6 +336,50 @@ func build() (t [states][sides][Kinds]Row) {
 		}
 	}
 	return t
+}
+
+// buildPassed writes the rows of passed connections.
+func buildPassed(set func(State, Side, Verdict, regs.Reg, string, ...Kind), then func(State, Side, States, ...Kind), all []Kind) {
+	const refused = "RST where the group has no server, or no page or CAM place is free"
+	set(PassedFree, ClientSide, VerdictSloppy, regs.PassDropNoPage, "", all...)
+	set(PassedFree, ClientSide, VerdictPass, regs.PassOpened, refused, SYN, SYNData)
+	set(PassedFree, ClientSide, VerdictPass, regs.PassOpened, "", Datagram)
+	then(PassedFree, ClientSide, In(PassedFree, PassedSynRcvd), SYN, SYNData)
+	then(PassedFree, ClientSide, In(PassedFree, PassedSpliced), Datagram, ACK, Data, URG, KeepAlive, ZeroWindowProbe, UnknownOptions)
+	then(PassedFree, ClientSide, In(PassedFree, PassedClosing), FIN, FINData)
+	set(PassedFree, ServerSide, VerdictException, regs.ParserExceptionNoMatch+regs.ParserStride, "", all...)
+	set(PassedFree, ServerSide, VerdictException, regs.ParserExceptionProtocol+regs.ParserStride, "", Datagram)
+
+	answers := []Kind{ACK, Data, URG, UnknownOptions, ZeroWindowProbe, KeepAlive}
+	for side := range Side(sides) {
+		translated := [...]regs.Reg{ClientSide: regs.PmuTranslatedClient, ServerSide: regs.PmuTranslatedServer}[side]
+		for _, s := range []State{PassedSynRcvd, PassedSpliced, PassedClosing, PassedQuarantine} {
+			set(s, side, VerdictTranslate, translated, "", all...)
+			if s == PassedQuarantine {
+				continue
+			}
+			set(s, side, VerdictTranslateRST, regs.PassClosedRst, "", RST)
+			then(s, side, In(PassedQuarantine), RST)
+		}
+		for _, s := range []State{PassedSpliced, PassedClosing} {
+			set(s, side, VerdictTranslateFIN, translated, "", FIN, FINData)
+			then(s, side, In(s, PassedClosing), FIN, FINData)
+		}
+		then(PassedClosing, side, In(PassedClosing, PassedQuarantine), append([]Kind{FIN, FINData}, answers...)...)
+		for _, s := range []State{PassedSynRcvd, PassedClosing, PassedQuarantine} {
+			set(s, side, VerdictDrop, regs.ConnectionDropState, "", Datagram)
+		}
+	}
+	translated := regs.PmuTranslatedClient
+	set(PassedSynRcvd, ClientSide, VerdictPassEstablish, translated, "", append([]Kind{FIN, FINData}, answers...)...)
+	then(PassedSynRcvd, ClientSide, In(PassedSynRcvd, PassedSpliced), answers...)
+	then(PassedSynRcvd, ClientSide, In(PassedSynRcvd, PassedClosing), FIN, FINData)
+	for _, s := range []State{PassedSynRcvd, PassedSpliced, PassedClosing, PassedQuarantine} {
+		set(s, ClientSide, VerdictPassSyn, translated, "", SYN, SYNData)
+	}
+	for _, s := range []State{PassedSynRcvd, PassedSpliced, PassedClosing} {
+		set(s, ServerSide, VerdictPassSynAck, regs.PmuTranslatedServer, "", SYNACK)
+	}
 }
 
 // usedUp is when a segment out of place is not answered any more.

@@ -19,7 +19,8 @@ var plainOptions = []layers.TCPOption{optMSS(1460)}
 // inject a frame from the row's side, and hold what the card does to what the row says: what it sends, what goes on, what
 // is counted, who acts, and where the connection is then.
 
-var stateNames = [states]string{"free", "syn_rcvd", "wait_head", "server_syn", "spliced", "closing", "quarantine", "stateless"}
+var stateNames = [states]string{"free", "syn_rcvd", "wait_head", "server_syn", "spliced", "closing", "quarantine", "stateless",
+	"passed_free", "passed_syn_rcvd", "passed_spliced", "passed_closing", "passed_quarantine", "passed_template"}
 
 var kindFlags = [Kinds]uint8{
 	SYN: flagSYN, SYNData: flagSYN, SYNFIN: flagSYN | flagFIN, SYNACK: flagSYN | flagACK, ACK: flagACK, Data: flagACK | flagPSH, URG: flagACK | flagURG,
@@ -424,6 +425,9 @@ func (x clause) takes(s sent) bool {
 func TestStateTable(t *testing.T) {
 	seen := map[string]bool{}
 	for _, row := range Table() {
+		if row.State >= PassedFree || row.Kind == Datagram {
+			continue
+		}
 		t.Run(fmt.Sprintf("%s/%s/%s", stateNames[row.State], [...]string{"client", "server"}[row.Side], row.Kind), func(t *testing.T) {
 			if key := fmt.Sprint(row.State, row.Side, row.Kind); seen[key] {
 				t.Fatalf("two rows for %s", key)
@@ -433,7 +437,7 @@ func TestStateTable(t *testing.T) {
 			walkRow(t, row)
 		})
 	}
-	if want := states * int(sides) * int(Kinds); len(seen) != want {
+	if want := int(PassedFree) * int(sides) * (int(Kinds) - 1); len(seen) != want {
 		t.Errorf("rows: got %d, want %d", len(seen), want)
 	}
 }

@@ -91,6 +91,10 @@ func (c *Core) expire(n uint32, out *Output) {
 	if w[regs.PageClientLink]&regs.PageClientLinkAnswersMask != 0 {
 		w[regs.PageClientLink] &^= regs.PageClientLinkAnswersMask
 	}
+	if isPassed(w) {
+		c.expirePassed(n, w, out)
+		return
+	}
 	switch state := State(regs.PageControlState(control)); state {
 	case SynRcvd:
 		c.expireSynRcvd(n, w, out)

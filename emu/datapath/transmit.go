@@ -144,7 +144,7 @@ func (c *Core) serverRoute(w *page, leg int, r *route) bool {
 		dstLo: hop[regs.NextHopMacLo], dstHi: regs.NextHopMacHiAddress(hop[regs.NextHopMacHi]),
 		vlan: regs.NextHopControlVlan(h), tagged: regs.NextHopControlTagged(h) != 0,
 		port: regs.NextHopControlPort(h), kind: uint8(regs.PageControlKind(w[regs.PageControl])),
-		sport: regs.PageALocalPort(w[regs.PageALocal+leg]), dport: regs.ServerControlPort(s[regs.ServerControl]),
+		sport: regs.PageALocalPort(w[regs.PageALocal+leg]), dport: c.serverPort(s, w),
 	}
 	r.srcLo, r.srcHi = c.mac(r.port)
 	r.mtu = c.hopMTU(hop)

@@ -63,7 +63,7 @@ type config struct {
 
 func small() emu.Geometry {
 	return emu.Geometry{Pages: 1024, Heads: 64, CamClientWords: 4096, CamServerWords: 8192, Listeners: 16, Services: 16, Groups: 16, Servers: 16,
-		NextHops: 16, Vips: 16, LocalAddresses: 16, Rules: 64, UrlNodes: 256, Slots: 16, LocalPorts: 16}
+		NextHops: 16, Vips: 16, LocalAddresses: 16, Rules: 64, UrlNodes: 256, Slots: 16, LocalPorts: 4096}
 }
 
 // watched is a port of the card that shows the oracle what passes.

@@ -55,12 +55,7 @@ func (f *File) image() {
 		}
 	}
 	f.Set(regs.GeometrySlots, slots)
-	f.Set(regs.GeometryLocalPorts, localPorts)
 }
 
-// A group has two slot areas and a server one list of local ports; the memories hold them for every group and server
-// of the default image.
-const (
-	slots      = regs.MemSlotCount / (2 * regs.MemGroupCount)
-	localPorts = regs.MemLocalPortCount / regs.MemServerCount
-)
+// A group has two slot areas; the memory holds them for every group of the default image.
+const slots = regs.MemSlotCount / (2 * regs.MemGroupCount)

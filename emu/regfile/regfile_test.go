@@ -143,7 +143,7 @@ func TestGeometry(t *testing.T) {
 	for _, x := range []struct {
 		reg  regs.Reg
 		want uint32
-	}{{regs.GeometryPageBytes, 256}, {regs.GeometrySlots, 1024}, {regs.GeometryLocalPorts, 512}} {
+	}{{regs.GeometryPageBytes, 256}, {regs.GeometrySlots, 1024}, {regs.GeometryLocalPorts, 1 << 20}} {
 		if got := f.Get(x.reg); got != x.want {
 			t.Errorf("%s = %d, want %d", x.reg.Name(), got, x.want)
 		}

@@ -12,7 +12,7 @@ type Geometry struct {
 	CamClientWords, CamServerWords uint32 // multiples of 4
 	Listeners, Services            uint32
 	Groups, Slots                  uint32 // Slots: of one area; a group has two
-	Servers, LocalPorts            uint32 // LocalPorts: of one server
+	Servers, LocalPorts            uint32 // LocalPorts: of all servers
 	NextHops, Vips, LocalAddresses uint32
 	Rules, UrlNodes                uint32
 	SourceBuckets                  uint32
@@ -34,7 +34,7 @@ func (g *Geometry) fill() {
 		{&g.CamClientWords, regs.MemCamClientCount}, {&g.CamServerWords, regs.MemCamServerCount},
 		{&g.Listeners, regs.MemListenerCount}, {&g.Services, regs.MemServiceCount},
 		{&g.Groups, regs.MemGroupCount}, {&g.Slots, regs.MemSlotCount / (2 * regs.MemGroupCount)},
-		{&g.Servers, regs.MemServerCount}, {&g.LocalPorts, regs.MemLocalPortCount / regs.MemServerCount},
+		{&g.Servers, regs.MemServerCount}, {&g.LocalPorts, regs.MemLocalPortCount},
 		{&g.NextHops, regs.MemNextHopCount}, {&g.Vips, regs.MemVipCount}, {&g.LocalAddresses, regs.MemLocalAddressCount},
 		{&g.Rules, regs.MemRuleCount}, {&g.UrlNodes, regs.MemUrlCount},
 		{&g.SourceBuckets, regs.MemSourceBucketCount},
@@ -56,7 +56,7 @@ func (g *Geometry) entries(memory int) uint64 {
 		regs.MemGroup: uint64(g.Groups), regs.MemGroupState: uint64(g.Groups),
 		regs.MemServer: uint64(g.Servers), regs.MemServerState: uint64(g.Servers),
 		regs.MemNextHop: uint64(g.NextHops), regs.MemVip: uint64(g.Vips), regs.MemLocalAddress: uint64(g.LocalAddresses),
-		regs.MemLocalPort:   uint64(g.Servers) * uint64(g.LocalPorts),
+		regs.MemLocalPort:   uint64(g.LocalPorts),
 		regs.MemAddressList: uint64(g.Pages), regs.MemQuarantineList: uint64(g.Pages), regs.MemHeadList: uint64(g.Heads),
 		regs.MemSourceBucket: uint64(g.SourceBuckets),
 	}[memory]

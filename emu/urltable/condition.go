@@ -80,7 +80,7 @@ func (t *Tables) fulfilled(e state, r *Request) bool {
 	control, length := e[regs.UrlConditionControl], e[regs.UrlConditionLength]
 	subject := regs.UrlConditionControlSubject(control)
 	if subject == regs.UrlConditionControlSubjectSource {
-		return t.source(regs.UrlConditionAtNode(e[regs.UrlConditionAt]), regs.UrlConditionLengthName(length), r)
+		return t.Source(regs.UrlConditionAtNode(e[regs.UrlConditionAt]), regs.UrlConditionLengthName(length), &r.Source, r.IPv6)
 	}
 	name, value := int(regs.UrlConditionLengthName(length)), int(regs.UrlConditionLengthValue(length))
 	words := []uint32(e[regs.UrlConditionText:])
@@ -106,10 +106,10 @@ func (t *Tables) fulfilled(e state, r *Request) bool {
 	return false
 }
 
-// source looks for the client's address in a list of networks.
-func (t *Tables) source(first, count uint32, r *Request) bool {
+// Source looks for an address in a list of networks: count url_net entries from first on.
+func (t *Tables) Source(first, count uint32, a *[4]uint32, ipv6 bool) bool {
 	kind := uint32(regs.KindIpv4)
-	if r.IPv6 {
+	if ipv6 {
 		kind = regs.KindIpv6
 	}
 	for i := range min(count, maxNets) {
@@ -119,7 +119,7 @@ func (t *Tables) source(first, count uint32, r *Request) bool {
 		}
 		control := e[regs.UrlNetControl]
 		if regs.UrlNetControlValid(control) != 0 && regs.UrlNetControlKind(control) == kind &&
-			within(e[regs.UrlNetAddress:], &r.Source, regs.UrlNetControlBits(control), r.IPv6) {
+			within(e[regs.UrlNetAddress:], a, regs.UrlNetControlBits(control), ipv6) {
 			return true
 		}
 	}

@@ -2,7 +2,7 @@ package spec
 
 // dataPathBlocks are the blocks whose layout may grow from release to release; the data-path digest tells.
 func dataPathBlocks() []Block {
-	return []Block{geometry(), port(), parser(), amu(), cam(), head(), urlTable(), table(), pmu(), transmit(), connection(), timer(), defence(), hostInterface(), ring()}
+	return []Block{geometry(), port(), parser(), amu(), cam(), head(), urlTable(), table(), pmu(), transmit(), connection(), timer(), defence(), pass(), hostInterface(), ring()}
 }
 
 func ro(name string, offset uint32, unit, doc string) Register {
@@ -32,7 +32,7 @@ func geometry() Block {
 			ro("rules", 0x3c, "entries", "Entries of the rule table."),
 			ro("url_nodes", 0x40, "entries", "Nodes of one bank of the URL string match table."),
 			ro("slots", 0x44, "entries", "Slots of one slot area of a group."),
-			ro("local_ports", 0x48, "entries", "Local ports of the list a server has."),
+			ro("local_ports", 0x48, "entries", "Entries of the local-port memory, for all servers."),
 			ro("source_buckets", 0x54, "entries", "Token buckets of the SYN defence."),
 			ro("ports", 0x4c, "", "Number of Ethernet ports."),
 			ro("vectors", 0x50, "", "Number of interrupt vectors."),
@@ -326,6 +326,46 @@ func connection() Block {
 	}
 }
 
+func pass() Block {
+	return Block{
+		Name: "pass", Type: 0x1f, Version: 1, Offset: 0x2f000, Stride: 0x1000,
+		Doc: "Connections that are passed on to a server at their SYN or first datagram, and what leads them there.",
+		Registers: counters(0x100,
+			count{"opened", "connections", "A SYN or first datagram took a page and went to a server."},
+			count{"one_packet", "datagrams", "Datagrams that chose a server without a page."},
+			count{"sloppy", "connections", "Opened by a segment without SYN."},
+			count{"established", "connections", "The client acknowledged; datagrams at once."},
+			count{"closed_fin", "connections", "Both ends sent FIN."},
+			count{"closed_rst", "connections", "An end sent RST."},
+			count{"expired", "connections", "Silent for too long."},
+			count{"nodest", "connections", "Reset since their server is gone."},
+			count{"reused", "connections", "Pages that a new SYN of the same client port took over."},
+			count{"drop_no_page", "segments", "Segments without SYN of no connection."},
+			count{"drop_full", "segments", "First segments for which no page or CAM place was free."},
+			count{"drop_no_server", "segments", "First segments for which the group had no server."},
+			count{"drop_no_port", "segments", "First segments for which the server's list had no local port."},
+			count{"drop_source", "segments", "First segments of clients that no service of the listener takes."},
+			count{"drop_family", "segments", "Segments that cannot be said in the family of the other leg."},
+			count{"template_taken", "templates", "Templates made."},
+			count{"template_hit", "connections", "Connections that a template led."},
+			count{"template_stale", "templates", "Templates given up since their server took no connection."},
+			count{"template_expired", "templates", "Templates whose time was over."},
+			count{"overloaded", "", "Times that a server reached its upper limit."},
+			count{"routed", "packets", "Sent by direct routing."},
+			count{"wrapped_ipip", "packets", "Wrapped in IP."},
+			count{"wrapped_gre", "packets", "Wrapped in GRE."},
+			count{"wrapped_gue", "packets", "Wrapped in GUE."},
+			count{"marked_dscp", "packets", "Sent by direct routing with a DSCP."},
+			count{"cut", "packets", "Coalesced packets that were cut before they were wrapped."},
+			count{"module", "segments", "Segments that went by way of the host for an application module."},
+			count{"shifted", "connections", "Streams that the host made longer or shorter."},
+			count{"ports_taken", "ports", "Local ports handed out."},
+			count{"ports_tired", "ports", "Local ports passed over since they had not rested."},
+			count{"back", "frames", "Frames that came back to the host instead of going to a wire."},
+		),
+	}
+}
+
 func timeout(name string, offset, reset uint32, doc string) Register {
 	return Register{Name: name, Offset: offset, Access: RW, Class: Control, Unit: "ticks", Fields: []Field{{Name: "ticks", Lsb: 0, Width: 28, Reset: reset, Doc: "Milliseconds."}}, Doc: doc}
 }
@@ -350,6 +390,8 @@ func timer() Block {
 			{Name: "retransmit_limit", Offset: 0x3c, Access: RW, Class: Control, Fields: []Field{{Name: "times", Lsb: 0, Width: 4, Reset: 8, Doc: "Number of times."}}, Doc: "How often it is sent again before the connection is aborted; each time after twice the time. A time-out of the state may end it earlier."},
 			timeout("retransmit_min", 0x40, 200, "Least time-out where the round trip was measured (RFC 6298, 2.4)."),
 			timeout("retransmit_max", 0x44, 60_000, "Bound of the time-out that doubles at each retransmission (RFC 6298, 5.5)."),
+			timeout("idle_datagram", 0x48, 300_000, "Time-out of datagrams without traffic."),
+			timeout("port_rest", 0x4c, 60_000, "Time a local port rests before another connection has it, unless that begins above all that the old one sent."),
 		}, counters(0x100,
 			count{"sweeps", "", "Sweeps completed."},
 			count{"looked_at", "pages", "Pages looked at."},

@@ -46,7 +46,7 @@ func page() Format {
 			w(set+"_checksum", at+6, "", "Ready one's complement differences of the TCP checksum: addresses, ports and both deltas.", f("client", 0, 16, "From client to server."), f("server", 16, 16, "From server to client.")),
 			w(set+"_scale", at+7, "", "Window shifts (two's complement, left is positive) and what the leg carries.",
 				f("client", 0, 5, "Shift of the window field from client to server."), f("server", 5, 5, "Shift of the window field from server to client."),
-				f("sack", 10, 1, "Both ends permit SACK."), f("timestamps", 11, 1, "Both ends send timestamps."), f("armed", 12, 1, "Packets are translated."), f("checksum_ready", 13, 1, "The differences are valid."), f("ecn", 14, 1, "Both ends do ECN."),
+				f("sack", 10, 1, "Both ends permit SACK."), f("timestamps", 11, 1, "Both ends send timestamps."), f("armed", 12, 1, "Packets are translated."), f("checksum_ready", 13, 1, "The differences are valid."), f("ecn", 14, 1, "Both ends do ECN."), f("datagrams", 15, 1, "The connection is one of datagrams."),
 				f("server_wscale", 16, 4, "Shift the server announced."), f("vlan", 20, 12, "VLAN id of the server-side key; zero: untagged.")),
 			w(set+"_seq_client", at+8, "", "Highest end of sequence from the client, in the client's numbers."),
 			w(set+"_ack_client", at+9, "", "Highest acknowledgement from the client, in the client's numbers."),
@@ -72,7 +72,8 @@ func page() Format {
 			f("fin_client", 16, 1, "FIN from the client seen."), f("fin_server", 17, 1, "FIN from the server seen."), f("fin_client_acked", 18, 1, "The server acknowledged it."), f("fin_server_acked", 19, 1, "The client acknowledged it."),
 			f("sack", 20, 1, "SACK promised to the client."), f("timestamps", 21, 1, "Timestamps promised to the client."), f("wscale", 22, 1, "Window scale promised to the client."), f("ecn", 23, 1, "ECN promised to the client."), f("client_wscale", 24, 4, "Shift of the client's window fields."), f("cookie", 28, 1, "The client proved itself with a cookie: its SYN is known as far as the cookie kept it."),
 			f("congestion", 29, 1, "A CE mark came before the splice: our ACKs tell the client until it says that it knows."),
-			f("last_request", 30, 1, "boundary_client is the end of the only request: the client's bytes behind it go nowhere.")),
+			f("last_request", 30, 1, "boundary_client is the end of the only request: the client's bytes behind it go nowhere."),
+			f("passed", 31, 1, "The connection was opened toward its server at its SYN or first datagram. State syn_rcvd: the SYN went on. spliced: the client acknowledged, or a datagram. closing: a FIN or RST went by. wait_head: no connection, but a template, which says where those of a client go.")),
 		w("client_mac_lo", 4, "", "MAC address the client's SYN came from: replies go back the same way."),
 		w("client_mac_hi", 5, "", "Upper bits.", f("address", 0, 16, "Bits 32–47."), f("mss", 16, 16, "MSS promised to the client.")),
 		w("last_seen", 6, "ticks", "Timer mark: tick of the last packet."),
@@ -117,7 +118,7 @@ func camWord() Format {
 			w("control", 0, "", "Key, first part.", f("valid", 0, 1, "The word is in use."), kind(1), f("second", 4, 1, "Second word of an IPv6 key."),
 				f("leg_b", 5, 1, "Result: leg set B."), f("protocol", 8, 8, "IP protocol."), f("vlan", 16, 12, "VLAN id; zero: untagged.")),
 			handle(1, "Result."),
-			w("ports", 2, "", "Key, second part.", f("port", 0, 16, "Client port, or local port with FULLNAT."), f("destination", 16, 16, "Client side: port of the VIP. Server side: zero.")),
+			w("ports", 2, "", "Key, second part.", f("port", 0, 16, "Client port, or local port with FULLNAT."), f("destination", 16, 16, "Client side: port of the VIP. Server side: zero, or with server.tunnel.any_port the server's port.")),
 			w("index", 3, "", "Key, third part.", f("index", 0, 16, "Client side: VIP index. Server side: server index.")),
 			wn("address", 4, 3, "", "Client address: bits 0–31 in the first word (the rest zero), bits 32–127 in the second; or the local-address index."),
 			wn("reserved", 7, 1, "", "Zero."),
@@ -183,7 +184,7 @@ func ruleCounter() Format {
 
 func slot() Format {
 	return Format{Name: "slot", Bytes: 4, Doc: "One place of a slot area.", Words: []Word{
-		w("slot", 0, "", "Server.", f("server", 0, 16, "Server index."), f("valid", 16, 1, "The slot names a server."))}}
+		w("slot", 0, "", "Server.", f("server", 0, 16, "Server index."), f("valid", 16, 1, "The slot names a server."), f("weight", 17, 15, "Weight of the server where servers are compared; zero counts as one."))}}
 }
 
 func listener() Format {
@@ -199,7 +200,9 @@ func service() Format {
 		w("control", 0, "", "Shape.", f("valid", 0, 1, "The service is in force."), enum("mode", 1, 3, "How connections are handled.", "splice", "nat", "fullnat", "tun", "dr"),
 			enum("protocol", 4, 3, "How the request is read.", "http", "tls", "tcp", "udp"), enum("isn", 8, 1, "How a0 is chosen.", "keyed", "address"),
 			f("has_default", 9, 1, "default_group is valid."), enum("defence", 10, 2, "SYN defence: never, under pressure, or always.", "off", "auto", "always"), f("idle_silent", 12, 1, "The idle time-out sends no RST."),
-			f("rewrite", 13, 1, "The host alters what the server is sent first: it connects."), f("server_first", 14, 1, "The default group's server is connected when the client's handshake ends."), f("has_h2c", 15, 1, "h2c.group is valid.")),
+			f("rewrite", 13, 1, "The host alters what the server is sent first: it connects."), f("server_first", 14, 1, "The default group's server is connected when the client's handshake ends."), f("has_h2c", 15, 1, "h2c.group is valid."),
+			f("one_packet", 16, 1, "Every datagram chooses its server anew; no page is taken."), f("sloppy", 17, 1, "A segment without SYN opens a connection too."), f("module", 18, 1, "Payload goes by way of the host."),
+			f("expire_quiescent", 19, 1, "A template whose server has no slot is not used."), f("expire_nodest", 20, 1, "A connection whose server is gone is reset."), f("keep_server", 21, 1, "A new SYN on a page that is closing goes to the same server."), f("any_port", 22, 1, "A template holds for all ports of the VIP.")),
 		w("url_root", 1, "", "Node index of the root of the host automaton."),
 		w("default", 2, "", "Where a request goes that no rule takes.", f("group", 0, 16, "Group index.")),
 		w("promise_mss", 3, "bytes", "MSS promised to clients.", f("ipv4", 0, 16, "Over IPv4."), f("ipv6", 16, 16, "Over IPv6.")),
@@ -208,14 +211,21 @@ func service() Format {
 		w("wait_head", 6, "ticks", "Time-out of WAIT_HEAD; zero: the timer's register."),
 		w("fallback", 7, "ticks", "A client that sends nothing for so long after its handshake goes to the default group; zero: never."),
 		w("h2c", 8, "", "Where HTTP/2 without TLS goes, known by its preface.", f("group", 0, 16, "Group index.")),
-		wn("reserved", 9, 7, "", "Zero."),
+		w("persistence", 9, "ticks", "A template lives so long after the last connection that it led; zero: there are none."),
+		w("persistence_net", 10, "", "Bits of a client's address that a template goes by.", f("ipv4", 0, 6, "Of an IPv4 address."), f("ipv6", 8, 8, "Of an IPv6 address.")),
+		w("source", 11, "", "Networks that clients have to be of.", f("first", 0, 20, "Index of the first url_net entry in the URL table."), f("count", 20, 6, "Number of them, at most 32; zero: every client.")),
+		w("otherwise", 12, "", "Who is asked where the client is of none of them. Of one listener at most four services are.", f("service", 0, 16, "Service index."), f("valid", 16, 1, "There is one.")),
+		wn("reserved", 13, 3, "", "Zero."),
 	}}
 }
 
 func group() Format {
 	return Format{Name: "group", Bytes: 16, Doc: "A set of servers.", Words: []Word{
-		w("control", 0, "", "Shape.", f("valid", 0, 1, "The group is in force."), enum("means", 1, 3, "How a slot is chosen.", "walk", "hash", "compare"), method(4)),
-		wn("reserved", 1, 3, "", "Zero."),
+		w("control", 0, "", "Shape.", f("valid", 0, 1, "The group is in force."), enum("means", 1, 3, "How a slot is chosen.", "walk", "hash", "compare"), method(4),
+			enum("compare", 7, 4, "What the servers of the slots are compared by, where that is how. lc: 256 × active + inactive. wlc: that by weight. sed: active + 1 by weight. nq: an idle one, else as sed. fo: the greatest weight. ovf: the greatest weight of those with fewer active connections than weight, else as fo. p2c: the fewer active of two. twos: as wlc of two. The two are the slots that the low and the high half of a random number, modulo the number of slots, name. Of equal servers the first slot's is taken.", "lc", "wlc", "sed", "nq", "fo", "ovf", "p2c", "twos"),
+			enum("hash_key", 11, 2, "What is hashed. The hash is SipHash-2-4 of four little-endian words of 64 bits: low and high half of the address as a number, the source port or zero, zero. The slot is the hash modulo the number of slots.", "source", "source_port", "destination"), f("fallback", 13, 1, "Hash: where the slot's server takes no connection, the slots behind it are tried.")),
+		w("seed_lo", 1, "", "Key of the hash, low word; its upper 64 bits are zero."), w("seed_hi", 2, "", "High word."),
+		wn("reserved", 3, 1, "", "Zero."),
 	}}
 }
 
@@ -233,18 +243,28 @@ func server() Format {
 		w("control", 0, "", "Shape.", f("valid", 0, 1, "The entry is in use."), f("closed", 1, 1, "No new connections."), kind(2), method(5), f("protocol", 8, 8, "IP protocol."), f("port", 16, 16, "Port.")),
 		w("route", 1, "", "How it is reached.", f("next_hop", 0, 16, "Next-hop index."), f("local_address", 16, 16, "Local-address index with FULLNAT.")),
 		w("profile", 2, "", "What its SYN-ACKs keep.", f("mss", 0, 16, "MSS."), f("wscale", 16, 4, "Shift."), f("wscale_on", 20, 1, "Window scale."), f("sack", 21, 1, "SACK."), f("timestamps", 22, 1, "Timestamps."), f("known", 23, 1, "The profile is known."), f("ecn", 24, 1, "ECN.")),
-		wn("reserved", 3, 1, "", "Zero."),
+		w("tunnel", 3, "", "How frames for a server behind a tunnel are wrapped.", enum("type", 0, 3, "Kind of tunnel. dscp: none, the DSCP tells the server which VIP is meant.", "ipip", "gre", "gue", "dscp"), enum("checksum", 3, 2, "Outer checksum of gre and gue. remote: remote checksum offload of gue.", "none", "full", "remote"), f("dscp", 5, 6, "DSCP with dscp."), f("nat64", 11, 1, "An IPv4 client is known to an IPv6 server by 64:ff9b::/96 (RFC 6052)."), f("any_port", 12, 1, "The destination port is that of the client's packet."), f("return", 13, 1, "Replies come back through the card, plain."), f("port", 16, 16, "Destination port of gue.")),
 		wn("address", 4, 4, "", "Address."),
 	}}
 }
 
 func serverState() Format {
-	return Format{Name: "server_state", Bytes: 32, Doc: "Counters of a server.", Words: []Word{
-		w("use_count", 0, "", "Pages that name the server, those in quarantine included."),
-		w("active", 1, "", "Connections in SERVER_SYN, SPLICED or CLOSING."),
+	return Format{Name: "server_state", Bytes: 64, Doc: "Counters of a server; the host writes limits and the place of the local-port list.", Words: []Word{
+		w("use_count", 0, "", "Pages that name the server, those in quarantine and templates included."),
+		w("active", 1, "", "Connections in SERVER_SYN, SPLICED or CLOSING; of those passed, in SPLICED."),
 		w("connections_lo", 2, "", "Connections ever, low word."), w("connections_hi", 3, "", "High word."),
 		w("failed", 4, "", "Connections it refused or did not answer."),
-		wn("reserved", 5, 3, "", "Zero."),
+		w("upper", 5, "", "So many connections, active or not, are enough: the server is overloaded; zero: no limit."),
+		w("lower", 6, "", "With fewer it is not any more; zero: three quarters of upper."),
+		w("flags", 7, "", "What the card knows.", f("overloaded", 0, 1, "It takes no new connection.")),
+		w("ports_first", 8, "", "First entry of the local-port list in the memory."),
+		w("ports_size", 9, "", "Entries of the list."),
+		w("ports_head", 10, "", "Place in the list of the port that is handed out next."),
+		w("ports_tail", 11, "", "Place in the list where the next one is put back."),
+		w("ports_free", 12, "", "Ports in the list, those that rest included."),
+		w("ports_none", 13, "", "Connections for which there was no port."),
+		w("templates", 14, "", "Templates that name the server."),
+		wn("reserved", 15, 1, "", "Zero."),
 	}}
 }
 
@@ -266,7 +286,11 @@ func address() Format {
 }
 
 func localPort() Format {
-	return Format{Name: "local_port", Bytes: 4, Doc: "Entry of a local-port list.", Words: []Word{w("number", 0, "", "Port.", f("port", 0, 16, "Port number."))}}
+	return Format{Name: "local_port", Bytes: 16, Doc: "Entry of a local-port list. A port rests for timer.port_rest, unless its new connection begins above all that the old one sent.", Words: []Word{
+		w("number", 0, "", "Port.", f("port", 0, 16, "Port number."), f("local_address", 16, 16, "Local-address index.")),
+		w("freed", 1, "ticks", "When it was put back; zero: never used."),
+		w("seq", 2, "", "End of sequence that the server was sent last."),
+		w("timestamp", 3, "", "TSval that the server was sent last.")}}
 }
 
 func listEntry() Format {
@@ -300,10 +324,11 @@ func exceptionDescriptor() Format {
 	return Format{Name: "exception", Bytes: 64, Doc: "A frame for the host.", Words: descriptor(
 		enum("type", 1, 7, "Kind of descriptor.", "none", "frame"),
 		w("reason", 7, "", "Why the host sees it.", enum("reason", 0, 8, "Reason.", "none", "not_ip", "icmp", "fragment", "option", "protocol", "vlan", "ttl", "no_match", "next_hop", "bad_request", "no_rule", "no_server", "head_too_large", "unclassified", "server_failed", "key_exists", "too_big",
-			"rewrite", "rule_host", "answer", "head_more", "held_more", "head_timeout", "not_http", "not_tls", "h2c", "bad_hello"),
+			"rewrite", "rule_host", "answer", "head_more", "held_more", "head_timeout", "not_http", "not_tls", "h2c", "bad_hello", "module", "fragmented"),
 			f("side", 8, 1, "Zero: client side, one: server side."), state(12, "State of the page."), f("miss_vip", 16, 1, "The destination is a VIP.")),
 		w("index", 8, "", "Indexes where known.", f("service", 0, 16, "Service index."), f("server", 16, 16, "Server index.")),
-		wn("reserved", 9, 7, "", "Zero."),
+		w("back", 9, "", "fragmented: cookie of the descriptor that injected it."),
+		wn("reserved", 10, 6, "", "Zero."),
 	)}
 }
 
@@ -333,23 +358,26 @@ func completionDescriptor() Format {
 func injectDescriptor() Format {
 	return Format{Name: "inject", Bytes: 64, Doc: "A frame from the host.", Words: descriptor(
 		enum("type", 1, 7, "What to do with the frame.", "none", "emit", "reinject"),
-		wn("reserved", 7, 9, "", "Zero."),
+		w("flags", 7, "", "Modifiers of reinject.", f("back", 0, 1, "What would go to a wire comes back to the host, however long, with reason fragmented."), f("module_done", 1, 1, "The host has seen the payload: it goes on.")),
+		w("cookie", 8, "", "Returned with what comes back."),
+		wn("reserved", 9, 7, "", "Zero."),
 	)}
 }
 
 func commandDescriptor() Format {
 	return Format{Name: "command", Bytes: 64, Doc: "A command for the address management unit. Key arguments are laid out as in cam_word.", Words: descriptor(
-		enum("type", 1, 7, "Verb.", "none", "allocate", "arm_and_send", "reset", "free", "cam_insert", "cam_erase", "cam_lookup", "clear", "fill", "read", "write", "snapshot", "connect", "reply", "take", "feed"),
+		enum("type", 1, 7, "Verb.", "none", "allocate", "arm_and_send", "reset", "free", "cam_insert", "cam_erase", "cam_lookup", "clear", "fill", "read", "write", "snapshot", "connect", "reply", "take", "feed", "pass", "adjust"),
 		w("flags", 7, "", "Modifiers.", f("server_side", 0, 1, "CAM verbs: the server-side CAM."), f("to_client", 1, 1, "reset: send RST to the client."), f("to_server", 2, 1, "reset: send RST to the server."), f("leg_b", 3, 1, "Leg set B."),
 			f("group", 4, 1, "connect: key_index is a group, and the card picks one of its servers."), f("replace", 5, 1, "connect: the bytes at iova take the place of what the head buffer holds; value says how many bytes the host inserted."),
-			f("last", 6, 1, "connect: boundary is the end of the only request."), f("keep", 7, 1, "take: the head buffer keeps its bytes, and the client is told nothing.")),
+			f("last", 6, 1, "connect: boundary is the end of the only request."), f("keep", 7, 1, "take: the head buffer keeps its bytes, and the client is told nothing."),
+			f("server_stream", 8, 1, "adjust: the stream of the server."), f("template", 9, 1, "pass: a template, no connection."), f("module", 10, 1, "pass: payload goes by way of the host."), f("from_server", 11, 1, "pass: the server begins; the client's link is that of the connection in the handle word.")),
 		w("cookie", 8, "", "Returned in the completion."),
-		w("bar2_offset", 9, "bytes", "Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says."),
-		w("value", 10, "", "fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement)."),
+		w("bar2_offset", 9, "bytes", "Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. pass: server index, and in the upper half the source port that the server is to see; zero: the client's."),
+		w("value", 10, "", "fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement). adjust: bytes by which the stream is longer from boundary on (two's complement)."),
 		w("key_control", 11, "", "CAM verbs: control word of the key.", f("valid", 0, 1, "One."), kind(1), f("leg_b", 5, 1, "Leg set B."), f("protocol", 8, 8, "IP protocol."), f("vlan", 16, 12, "VLAN id.")),
 		w("key_ports", 12, "", "CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's.", f("port", 0, 16, "Client or local port."), f("destination", 16, 16, "Port of the VIP.")),
 		w("key_index", 13, "", "CAM verbs: VIP or server index. connect: server or group index.", f("index", 0, 16, "Index.")),
-		w("boundary", 14, "", "connect with last: client sequence number behind the only request."),
+		w("boundary", 14, "", "connect with last: client sequence number behind the only request. adjust: sequence number, in the client's numbers, from which on the stream is longer. pass: service index, and in the upper half the VIP port that the client sees where the key's destination is not it."),
 		wn("reserved", 15, 1, "", "Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value."),
 	)}
 }

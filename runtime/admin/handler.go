@@ -70,6 +70,7 @@ var endpoints = []endpoint{
 	{"GET /v1/connections", "list connections", (*server).connections},
 	{"GET /v1/connections/{id}", "show connection", (*server).connection},
 	{"GET /v1/explain", "explain connection", (*server).explain},
+	{"GET /v1/services", "list services", (*server).services},
 	{"GET /v1/groups", "list groups", (*server).groups},
 	{"GET /v1/servers", "list servers", (*server).servers},
 	{"GET /v1/neighbours", "list neighbours", (*server).neighbours},

@@ -183,6 +183,8 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/v1/explain?connection=3", "", 404, is{"error.exit": 1.0, "error.what": "explain connection"}},
 		{"GET", "/v1/explain?connection=x.y", "", 404, is{"error.exit": 1.0}},
 		{"GET", "/v1/explain", "", 404, is{"error.exit": 1.0}},
+		{"GET", "/v1/services", "", 200, is{"pages": 256.0, "services.0.name": "web", "services.0.listen.0": "198.18.0.80:80", "services.0.mode": "splice", "services.0.persistence": nil, "services.0.groups.0.name": "app", "services.0.groups.0.scheduler": "wrr", "services.0.groups.0.servers.0.address": "198.18.1.11:80", "services.0.groups.0.servers.0.weight": 3.0, "services.0.groups.0.servers.0.active": 0.0, "services.0.groups.1.name": "static", "services.0.groups.1.servers.0.closed": false, "services.1": nil}},
+		{"GET", "/v1/services?traffic=1", "", 200, is{"services.0.traffic.connections": 0.0}},
 		{"GET", "/v1/groups", "", 200, is{"0.name": "app", "0.scheduler": "wrr", "0.slots": 4.0, "0.servers.0.address": "198.18.1.11:80", "0.servers.0.weight": 3.0, "1.scheduler": "rr"}},
 		{"GET", "/v1/servers", "", 200, is{"2.address": "198.18.1.21:80", "2.closed": false}},
 		{"GET", "/v1/neighbours", "", 200, is{"0.address": "198.18.0.254", "0.state": "incomplete", "0.wanted": true}},

@@ -15,22 +15,26 @@ import (
 // A checker compares the parts of a configuration whose parts are right each for itself.
 type checker struct {
 	*decoder
-	c *Config
+	c     *Config
+	asked map[Listener][]*Service // in the order of the file
 }
 
 func (d *decoder) check(c *Config) {
-	k := checker{d, c}
+	k := checker{d, c, map[Listener][]*Service{}}
 	k.card()
 	k.ports()
+	k.translation()
 	k.names()
 	k.listeners()
 	k.defence()
 	k.routes()
 	k.answers()
 	k.servers()
-	k.families()
+	k.layer4()
+	k.checks()
 	k.options()
 	k.sizes()
+	k.dns()
 }
 
 func (k *checker) card() {
@@ -180,29 +184,43 @@ func (k *checker) names() {
 	k.unique("group", len(c.Groups), func(i int) (string, Position) { return c.Groups[i].Name, c.Groups[i].At })
 }
 
+// listeners checks where services listen. One listener may have several, if all but the last take certain clients only.
 func (k *checker) listeners() {
-	seen := map[netip.AddrPort]Listen{}
-	for i, s := range k.c.Services {
+	for i := range k.c.Services {
+		s := &k.c.Services[i]
 		key := fmt.Sprintf("services[%d].listen", i)
 		if len(s.Listen) == 0 {
 			k.problem(s.At, key, "is missing: say where service %s listens", s.Name)
 		}
-		for n, l := range s.Listen {
-			item := fmt.Sprintf("%s[%d]", key, n)
-			if other, ok := seen[l.Addr]; ok {
-				k.problem(l.At, item, "%s/tcp is listened on at line %d already", l.Addr, other.At.Line)
+		for n, l := range s.Listeners() {
+			at, item := s.Listen[n].At, fmt.Sprintf("%s[%d]", key, n)
+			if asked := k.asked[l]; len(asked) > 0 {
+				last := asked[len(asked)-1]
+				if len(last.Source) == 0 || last == s {
+					k.problem(at, item, "%s is listened on at line %d already", listenerName(l), last.listen(l).At.Line)
+					continue
+				}
 			}
-			seen[l.Addr] = l
-			k.notSubnet(l.At, item, l.Addr.Addr())
+			k.asked[l] = append(k.asked[l], s)
+			if len(k.asked[l]) > 1 {
+				continue
+			}
+			k.notSubnet(at, item, l.Addr.Addr())
 			for _, p := range k.c.Ports() {
 				for _, g := range p.Gateways {
 					if g.Address == l.Addr.Addr() {
-						k.problem(l.At, item, "%s is the gateway at line %d", g.Address, g.At.Line)
+						k.problem(at, item, "%s is the gateway at line %d", g.Address, g.At.Line)
 					}
 				}
 			}
 		}
 	}
+}
+
+// listen is a service's place in the file where it has a listener.
+func (s *Service) listen(l Listener) Listen {
+	i := slices.IndexFunc(s.Listen, func(x Listen) bool { return x.Addr == l.Addr })
+	return s.Listen[i]
 }
 
 // The card's own marks (regs: defence.rate_on, defence.rate_off).
@@ -262,7 +280,7 @@ func (k *checker) routes() {
 		key := fmt.Sprintf("services[%d]", i)
 		target(s.At, key+".routes", s.H2C)
 		k.content(key, &s)
-		if s.Default.Nowhere() && len(s.Routes) == 0 && s.H2C == "" && s.Protocol != TCP {
+		if s.Default.Nowhere() && len(s.Routes) == 0 && s.H2C == "" && s.Protocol != TCP && !s.Layer4() {
 			k.problem(s.At, key, "service %s has neither routes nor default: no request would go anywhere", s.Name)
 		}
 		target(s.Default.At, key+".default", s.Default.Group)
@@ -324,28 +342,6 @@ func (k *checker) servers() {
 	}
 }
 
-// families refuses a server of another family than a VIP it serves: nat leaves the client's address in place.
-func (k *checker) families() {
-	for _, s := range k.c.Services {
-		for _, g := range k.c.Reachable(&s) {
-			k.family(&s, g)
-		}
-	}
-}
-
-func (k *checker) family(s *Service, g *Group) {
-	for _, four := range []bool{true, false} {
-		l := slices.IndexFunc(s.Listen, func(l Listen) bool { return l.Addr.Addr().Is4() == four })
-		to := slices.IndexFunc(g.Servers, func(to Server) bool { return to.Addr.Addr().Is4() != four })
-		if l < 0 || to < 0 {
-			continue
-		}
-		k.problem(g.Servers[to].At, "groups", "server %s cannot serve %s of service %s (line %d): nat keeps the client's address, so both must be IPv4 or both IPv6",
-			g.Servers[to].Addr, s.Listen[l].Addr, s.Name, s.Listen[l].At.Line)
-		return
-	}
-}
-
 // options tells where a policy will not do what it says: nobody can make up for timestamps that a server does not send.
 func (k *checker) options() {
 	for i, s := range k.c.Services {
@@ -362,10 +358,17 @@ func (k *checker) options() {
 	}
 }
 
+// place is what makes a server one of its own on the card, but for its tunnel.
+type place struct {
+	addr   netip.AddrPort
+	udp    bool
+	method Mode
+}
+
 // sizes refuses what no card has room for.
 func (k *checker) sizes() {
 	listeners, routes := 0, 0
-	vips, servers := map[netip.Addr]bool{}, map[netip.AddrPort]bool{}
+	vips, servers, pools := map[netip.Addr]bool{}, map[place]bool{}, k.c.Pools()
 	for _, s := range k.c.Services {
 		listeners += len(s.Listen)
 		routes += len(s.Routes)
@@ -373,9 +376,10 @@ func (k *checker) sizes() {
 			vips[l.Addr.Addr()] = true
 		}
 	}
-	for _, g := range k.c.Groups {
-		for _, s := range g.Servers {
-			servers[s.Addr] = true
+	for _, p := range pools {
+		for i := range p.Group.Servers {
+			s := &p.Group.Servers[i]
+			servers[place{s.Addr, p.UDP, p.Method(s)}] = true
 		}
 	}
 	for _, n := range []struct {
@@ -385,7 +389,7 @@ func (k *checker) sizes() {
 		{"services", len(k.c.Services), regs.MemServiceMax},
 		{"listeners", listeners, regs.MemListenerMax},
 		{"routes", routes, regs.MemRuleMax},
-		{"groups", len(k.c.Groups), regs.MemGroupMax},
+		{"groups", len(pools), regs.MemGroupMax},
 		{"servers", len(servers), regs.MemServerMax},
 		{"VIPs", len(vips), regs.MemVipMax},
 	} {

@@ -25,6 +25,7 @@ type Config struct {
 	Groups   []Group
 	Defence  Pressure
 	Log      Log
+	DNS      *DNS   // nil: nothing is published
 	Seed     uint64 // zero: random
 	Socket   string // empty: the default path
 
@@ -111,6 +112,7 @@ type Port struct {
 	Addresses []Address
 	Gateways  []Gateway // at most one of each family
 	Forward   bool      // packets of no listener and no connection are routed
+	SNAT      Translation
 }
 
 // Address is an address of the card with its subnet.
@@ -150,8 +152,19 @@ type Service struct {
 	Proxy       bool // a PROXY header (version 2) goes before the client's bytes
 	Forwarded   Forwarded
 	Existing    Existing
-	MaxTarget   int // bytes of a request target; zero: the runtime's default
-	MaxHead     int // bytes of a head; zero: the runtime's default
+
+	Mode            Mode
+	Source          []netip.Prefix // the clients that it takes; empty: all
+	OnePacket       bool           // every datagram chooses a server anew
+	Sloppy          bool           // a segment without SYN opens a connection too
+	Persistence     Persistence
+	ExpireQuiescent bool   // no new connection to a server of weight zero, persistence or not
+	ExpireNodest    bool   // connections whose server is gone are reset
+	KeepServer      bool   // a client port that is used again goes to the same server
+	Module          string // "ftp" or "tftp": what the host reads along; empty: nothing
+
+	MaxTarget int // bytes of a request target; zero: the runtime's default
+	MaxHead   int // bytes of a head; zero: the runtime's default
 }
 
 // Protocol says what a service's clients speak.
@@ -162,12 +175,13 @@ const (
 	HTTP Protocol = iota
 	TLS           // passed on as it is; the ClientHello decides
 	TCP           // nothing is read: the default group takes everything
+	UDP           // the same of datagrams; not spliced
 )
 
 // String returns the protocol as the file writes it.
 func (p Protocol) String() string { return protocols[p] }
 
-var protocols = [...]string{HTTP: "http", TLS: "tls", TCP: "tcp"}
+var protocols = [...]string{HTTP: "http", TLS: "tls", TCP: "tcp", UDP: "udp"}
 
 // Requests says what becomes of the second request on a connection.
 type Requests uint8
@@ -260,7 +274,7 @@ func (s *Service) rules() []rule.Route {
 	return routes
 }
 
-// Listen is a VIP and a port.
+// Listen is a VIP and a port; port zero: every port that has no listener of its own.
 type Listen struct {
 	At   Position
 	Addr netip.AddrPort
@@ -331,13 +345,15 @@ type Route struct {
 	h2c  bool // for HTTP/2 without TLS: no route of the table
 }
 
-// Scheduler spreads connections over the servers of a group.
+// Scheduler spreads connections over the servers of a group: one of the words of package schedule.
 type Scheduler string
 
-// The schedulers of this release.
+// Some of the schedulers.
 const (
 	RoundRobin         Scheduler = "rr"
 	WeightedRoundRobin Scheduler = "wrr"
+	SourceHash         Scheduler = "sh"
+	Maglev             Scheduler = "mh"
 )
 
 // Group is a set of servers that serve the same.
@@ -345,15 +361,28 @@ type Group struct {
 	At        Position
 	Name      string
 	Scheduler Scheduler
+	Hash      Hash
 	Servers   []Server
-	Sorry     Target // where requests go that no server of the group takes; zero: 503
+	Sorry     Target        // where requests go that no server of the group takes; zero: 503
+	Local     []netip.Addr  // fullnat: what servers see in the client's place; empty: the address of the port
+	SlowStart time.Duration // in which the weight of a server that came up grows; zero: at once
+	Drain     time.Duration // after which the connections of a server that is gone are reset; zero: never
+
+	Check              Check
+	Quorum, Hysteresis uint64 // weights of healthy servers without which Sorry serves, and more of them with which it no longer does; Quorum zero: 1
 }
 
-// Server is one real server. Method is always NAT in this release.
+// Server is one real server. What its group says for all of its servers stands in each.
 type Server struct {
 	At      Position
-	Addr    netip.AddrPort
-	Weight  uint16 // zero: no new connections
+	Addr    netip.AddrPort // port zero: that of the client's packet
+	Weight  uint16         // zero: no new connections
+	Method  Mode           // Splice: as the service says
+	Tunnel  Tunnel         // with Tun
+	Return  bool           // with Tun: replies come back through the card
+	Upper   uint32         // connections that are enough; zero: no limit
+	Lower   uint32         // with fewer it takes new ones again; zero: three quarters of Upper
+	Cookie  string         // the value that leads here, where a service persists by a cookie; empty: none
 	Profile Profile
 }
 

@@ -35,13 +35,16 @@ func protocolOf(v value) Protocol {
 			return Protocol(max(slices.Index(protocols[:], s.Value), 0))
 		}
 	}
+	if modeOf(v) != Splice {
+		return TCP
+	}
 	return HTTP
 }
 
 // content are the keys of a service about what its clients say.
 func (d *decoder) content(s *Service) []field {
 	return []field{
-		{"protocol", func(v value) { d.word(v, "protocol", protocols[:], laterProtocols) }},
+		{"protocol", func(v value) { d.protocol(v, s) }},
 		{"routes", func(v value) {
 			if s.Protocol == TCP {
 				d.problem(v.at, v.key, "nothing of what clients of a tcp service send is read, so there is nothing to choose by: write default")

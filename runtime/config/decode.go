@@ -33,6 +33,7 @@ func (d *decoder) config(c *Config, v value) {
 		}},
 		{"defence", func(v value) { d.pressure(&c.Defence, v) }},
 		{"log", func(v value) { d.log(&c.Log, v) }},
+		{"dns", func(v value) { d.dns(c, v) }},
 		{"seed", func(v value) { c.Seed = d.number(v, "seed", 0, 1<<64-1) }},
 		{"socket", func(v value) { c.Socket = d.path(v, "path of a socket", 107) }},
 	})
@@ -149,7 +150,7 @@ func (d *decoder) port(p *Port, v value) {
 			p.Gateways = append(p.Gateways, Gateway{v.at, d.addr(v)})
 		}},
 		{"forward", func(v value) { p.Forward = d.word(v, "forward", []string{"off", "routed"}, nil) == "routed" }},
-		{"snat", nil},
+		{"snat", func(v value) { d.translation(&p.SNAT, v) }},
 	})
 }
 
@@ -262,21 +263,14 @@ func impossible(a netip.Addr) string {
 	return ""
 }
 
-var (
-	laterModes     = []string{"nat", "fullnat", "tun", "dr"}
-	laterProtocols = []string{"udp"}
-	laterSchedules = []string{"lc", "wlc", "lblc", "lblcr", "dh", "sh", "sed", "nq", "fo", "ovf", "mh", "twos", "maglev"}
-)
-
 func (d *decoder) service(v value) Service {
-	s := Service{At: v.at, Protocol: protocolOf(v)}
-	s.ServerFirst = s.Protocol == TCP
-	d.mapping(v, "a service", append(d.content(&s), []field{
+	s := Service{At: v.at, Mode: modeOf(v), Protocol: protocolOf(v)}
+	s.ServerFirst = s.Protocol == TCP && !s.Layer4()
+	fields := append(d.content(&s), []field{
 		{"name", func(v value) { s.Name = d.identifier(v, "name") }},
 		{"listen", func(v value) {
-			d.list(v, func(v value) { s.Listen = append(s.Listen, Listen{v.at, d.addrPort(v)}) })
+			d.list(v, func(v value) { s.Listen = append(s.Listen, d.listens(v, &s)...) })
 		}},
-		{"mode", func(v value) { d.word(v, "mode", []string{"splice"}, laterModes) }},
 		{"isn", func(v value) {
 			if d.word(v, "isn", []string{"keyed", "address"}, nil) == "address" {
 				s.ISN = ByAddress
@@ -302,6 +296,7 @@ func (d *decoder) service(v value) Service {
 			}
 		}},
 		{"defence", func(v value) {
+			d.say(v)
 			s.Defence = Defence(max(slices.Index(defences[:], d.word(v, "defence", defences[:], nil)), 0))
 		}},
 		{"timeouts", func(v value) {
@@ -312,8 +307,12 @@ func (d *decoder) service(v value) Service {
 				{"syn_rcvd", nil}, {"server_syn", nil}, {"closing", nil}, {"quarantine", nil},
 			})
 		}},
-		{"persistence", nil},
-	}...))
+		{"idle", func(v value) {
+			d.problem(v.at, v.key, "is written timeouts: {idle: %s}", clip(v.node.GetToken().Value))
+		}},
+	}...)
+	fields = append(fields, d.layer4(&s)...)
+	d.mapping(v, "a service", d.byMode(&s, fields))
 	return s
 }
 
@@ -370,48 +369,36 @@ func (d *decoder) complains(key string) bool {
 	return false
 }
 
-// group decodes a group. A server has the group's profile where it has none of its own.
+// group decodes a group. A server has what the group says for all where it says nothing itself.
 func (d *decoder) group(v value) Group {
 	g := Group{At: v.at, Scheduler: WeightedRoundRobin}
-	var profile Profile
-	own := map[int]bool{} // servers with a profile of their own
-	d.mapping(v, "a group", []field{
+	all := Server{}
+	var own []map[string]bool // keys that a server has itself
+	d.mapping(v, "a group", append(d.checkKeys(&g), []field{
 		{"name", func(v value) { g.Name = d.identifier(v, "name") }},
-		{"scheduler", func(v value) {
-			g.Scheduler = Scheduler(d.word(v, "scheduler", []string{"rr", "wrr"}, laterSchedules))
-		}},
-		{"method", func(v value) { d.method(v) }},
-		{"profile", func(v value) { profile = d.profile(v) }},
+		{"scheduler", func(v value) { g.Scheduler = d.scheduler(v) }},
+		{"hash", func(v value) { g.Hash = d.hash(v) }},
+		{"method", func(v value) { all.Method = d.method(v) }},
+		{"tunnel", func(v value) { all.Tunnel = d.tunnel(v) }},
+		{"return", func(v value) { all.Return = d.returns(v) }},
+		{"local", func(v value) { g.Local = d.locals(v) }},
+		{"profile", func(v value) { all.Profile = d.profile(v) }},
 		{"servers", func(v value) {
 			d.list(v, func(v value) {
-				s, has := d.server(v)
-				own[len(g.Servers)] = has
+				s, keys := d.server(v)
+				own = append(own, keys)
 				g.Servers = append(g.Servers, s)
 			})
 		}},
 		{"sorry", func(v value) { g.Sorry = d.target(v, rule.Path{Kind: rule.RegexpPath}) }},
-		{"check", nil}, {"return", nil},
-	})
+		{"slow_start", func(v value) { d.duration(v, &g.SlowStart) }},
+		{"drain", func(v value) { d.duration(v, &g.Drain) }},
+	}...))
 	for i := range g.Servers {
-		if !own[i] {
-			g.Servers[i].Profile = profile
-		}
+		g.Servers[i].inherit(&all, own[i])
 	}
+	d.hashes(v, &g)
 	return g
-}
-
-// method decodes how the server leg works. A splice needs the replies.
-func (d *decoder) method(v value) {
-	s, ok := d.text(v, "a method")
-	if ok && s == "dr" {
-		d.problem(v.at, v.key, "a splice needs the replies through the card, and with dr they go past it: use nat")
-		return
-	}
-	if ok && s == "tun" {
-		d.problem(v.at, v.key, "a splice needs the replies through the card, and with tun they go past it unless the server returns them (return: card, which is not supported yet by this build): use nat")
-		return
-	}
-	d.word(v, "method", []string{"nat"}, []string{"fullnat"})
 }
 
 func (d *decoder) profile(v value) Profile {
@@ -426,18 +413,28 @@ func (d *decoder) profile(v value) Profile {
 	return p
 }
 
-func (d *decoder) server(v value) (s Server, profile bool) {
-	s = Server{At: v.at, Weight: 1}
-	given := false
+// server decodes a server, and returns the keys that it has itself.
+func (d *decoder) server(v value) (s Server, own map[string]bool) {
+	s, own = Server{At: v.at, Weight: 1}, map[string]bool{}
+	said := func(key string, decode func(v value)) field {
+		return field{key, func(v value) { own[key] = true; decode(v) }}
+	}
 	ok := d.mapping(v, "a server", []field{
-		{"address", func(v value) { s.Addr, given = d.addrPort(v), true }},
+		said("address", func(v value) { d.serverAddress(v, &s) }),
 		{"weight", func(v value) { s.Weight = uint16(d.number(v, "weight", 0, 65535)) }},
-		{"method", func(v value) { d.method(v) }},
-		{"profile", func(v value) { s.Profile, profile = d.profile(v), true }},
-		{"return", nil},
+		said("method", func(v value) { s.Method = d.method(v) }),
+		said("tunnel", func(v value) { s.Tunnel = d.tunnel(v) }),
+		said("return", func(v value) { s.Return = d.returns(v) }),
+		said("profile", func(v value) { s.Profile = d.profile(v) }),
+		{"upper", func(v value) { s.Upper = uint32(d.number(v, "upper", 1, maxConnections)) }},
+		{"lower", func(v value) { s.Lower = uint32(d.number(v, "lower", 1, maxConnections)) }},
+		{"cookie", func(v value) { s.Cookie = d.cookieValue(v) }},
 	})
-	if ok && !given {
+	if ok && !own["address"] {
 		d.problem(v.at, v.key, "address is missing")
 	}
-	return s, profile
+	if s.Lower != 0 && s.Lower >= s.Upper && !d.complains(v.key) {
+		d.problem(v.at, v.key, "lower %d is not less than upper %d: the server would be full and free at once", s.Lower, s.Upper)
+	}
+	return s, own
 }

@@ -68,6 +68,9 @@ func facts(c *Config) map[fact]string {
 	m[fact{"setting", "seed"}] = strconv.FormatUint(c.Seed, 10)
 	m[fact{"setting", "socket"}] = c.Socket
 	m[fact{"setting", "defence"}] = c.Defence.describe()
+	if c.DNS != nil {
+		m[fact{"setting", "dns"}] = c.DNS.describe()
+	}
 	m[fact{"setting", "log"}] = c.Log.describe()
 	m[fact{"setting", "emu"}] = strings.TrimSuffix(c.Emu.Client.String()+" "+c.Emu.Server.String(), " ")
 	for i, p := range c.Ports() {
@@ -76,13 +79,14 @@ func facts(c *Config) map[fact]string {
 	for i := range c.Services {
 		c.Services[i].facts(m)
 	}
-	for _, g := range c.Groups {
-		m[fact{"group", g.Name}] = "scheduler " + string(g.Scheduler)
+	for i := range c.Groups {
+		g := &c.Groups[i]
+		m[fact{"group", g.Name}] = "scheduler " + string(g.Scheduler) + g.spread() + g.checked()
 		if !g.Sorry.Nowhere() {
 			m[fact{"group", g.Name}] += ", sorry " + g.Sorry.describe()
 		}
 		for _, s := range g.Servers {
-			m[fact{"server", g.Name + " " + s.Addr.String()}] = fmt.Sprintf("weight %d%s", s.Weight, s.Profile.describe())
+			m[fact{"server", g.Name + " " + s.Name()}] = fmt.Sprintf("weight %d%s%s", s.Weight, s.way(), s.Profile.describe())
 		}
 	}
 	return m
@@ -93,9 +97,14 @@ func (s *Service) facts(m map[fact]string) {
 	if !s.Default.Nowhere() {
 		to = "default " + s.Default.describe()
 	}
-	m[fact{"service", s.Name}] = fmt.Sprintf("%s, isn %s, defence %s%s, idle %v, wait_head %v, reset %v%s", to, s.ISN, s.Defence, s.promise(), s.Idle, s.WaitHead, !s.IdleSilent, s.spoken())
-	for _, l := range s.Listen {
-		m[fact{"listener", l.Addr.String()}] = s.Name
+	m[fact{"service", s.Name}] = fmt.Sprintf("%s, isn %s, defence %s%s, idle %v, wait_head %v, reset %v%s%s", to, s.ISN, s.Defence, s.promise(), s.Idle, s.WaitHead, !s.IdleSilent, s.spoken(), s.carried())
+	for _, l := range s.Listeners() {
+		key := fact{"listener", strings.TrimSuffix(listenerName(l), "/tcp")}
+		if first, ok := m[key]; ok {
+			m[key] = first + ", " + s.Name
+		} else {
+			m[key] = s.Name
+		}
 		m[fact{"vip", l.Addr.Addr().String()}] = ""
 	}
 	for i, r := range s.Routes {
@@ -114,7 +123,7 @@ func (s *Service) spoken() string {
 		differs bool
 		what    string
 	}{
-		{s.Protocol != HTTP, "protocol " + s.Protocol.String()},
+		{s.Protocol != HTTP && !s.Layer4(), "protocol " + s.Protocol.String()},
 		{s.H2C != "", "h2c " + s.H2C},
 		{s.ServerFirst, "server_first"},
 		{s.Fallback != 0, "fallback " + s.Fallback.String()},
@@ -123,6 +132,82 @@ func (s *Service) spoken() string {
 		{s.Forwarded != NoForwarded, "forwarded " + s.Forwarded.String() + " " + s.Existing.String()},
 		{s.MaxTarget != 0, "target " + strconv.Itoa(s.MaxTarget)},
 		{s.MaxHead != 0, "head " + strconv.Itoa(s.MaxHead)},
+	} {
+		if x.differs {
+			text += ", " + x.what
+		}
+	}
+	return text
+}
+
+// carried names how connections are passed on, and which.
+func (s *Service) carried() string {
+	p := &s.Persistence
+	text := ""
+	for _, x := range []struct {
+		differs bool
+		what    string
+	}{
+		{s.Layer4(), "mode " + s.Mode.String() + " " + s.Protocol.String()},
+		{len(s.Source) > 0, "source " + words(s.Source)},
+		{s.OnePacket, "one_packet"},
+		{s.Sloppy, "sloppy"},
+		{p.On(), fmt.Sprintf("persistence %v /%d /%d", p.Time, p.Netmask, p.Netmask6)},
+		{p.AllPorts, "ports all"},
+		{p.Cookie != "", "persistence cookie " + p.Cookie},
+		{s.ExpireQuiescent, "expire_quiescent"},
+		{s.ExpireNodest, "expire_nodest"},
+		{s.KeepServer, "no conn_reuse"},
+		{s.Module != "", "module " + s.Module},
+	} {
+		if x.differs {
+			text += ", " + x.what
+		}
+	}
+	return text
+}
+
+// words writes values with spaces between them.
+func words[T fmt.Stringer](list []T) string {
+	texts := make([]string, len(list))
+	for i := range list {
+		texts[i] = list[i].String()
+	}
+	return strings.Join(texts, " ")
+}
+
+// spread names what a group says beside its scheduler and servers.
+func (g *Group) spread() string {
+	text := ""
+	for _, x := range []struct {
+		differs bool
+		what    string
+	}{
+		{g.Hash.Port, "hash port"},
+		{g.Hash.Fallback, "hash fallback"},
+		{len(g.Local) > 0, "local " + words(g.Local)},
+		{g.SlowStart != 0, "slow_start " + g.SlowStart.String()},
+		{g.Drain != 0, "drain " + g.Drain.String()},
+	} {
+		if x.differs {
+			text += ", " + x.what
+		}
+	}
+	return text
+}
+
+// way names how a server is reached, and how much it takes.
+func (s *Server) way() string {
+	text := ""
+	for _, x := range []struct {
+		differs bool
+		what    string
+	}{
+		{s.Method != Splice && s.Method != NAT, "method " + s.Method.String()},
+		{s.Tunnel != Tunnel{At: s.Tunnel.At}, s.Tunnel.String()},
+		{s.Return, "return card"},
+		{s.Upper != 0, fmt.Sprintf("upper %d lower %d", s.Upper, s.Lower)},
+		{s.Cookie != "", "cookie " + s.Cookie},
 	} {
 		if x.differs {
 			text += ", " + x.what
@@ -182,6 +267,7 @@ func (p *Port) describe() string {
 	for _, g := range p.Gateways {
 		fmt.Fprintf(&b, "gateway %s, ", g.Address)
 	}
+	b.WriteString(strings.TrimPrefix(p.SNAT.describe()+", ", ", "))
 	if p.Forward {
 		return b.String() + "forward routed"
 	}

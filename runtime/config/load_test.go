@@ -90,9 +90,9 @@ func TestLoad(t *testing.T) {
 		},
 		Groups: []Group{
 			{Name: "app", Scheduler: WeightedRoundRobin, Servers: []Server{
-				{Addr: netip.MustParseAddrPort("198.18.1.11:8080"), Weight: 3, Profile: full},
-				{Addr: netip.MustParseAddrPort("198.18.1.12:8080"), Weight: 1, Profile: Profile{Known: true, SACK: true}},
-				{Addr: netip.MustParseAddrPort("203.0.113.9:80"), Weight: 0, Profile: full},
+				{Addr: netip.MustParseAddrPort("198.18.1.11:8080"), Weight: 3, Method: NAT, Profile: full},
+				{Addr: netip.MustParseAddrPort("198.18.1.12:8080"), Weight: 1, Method: NAT, Profile: Profile{Known: true, SACK: true}},
+				{Addr: netip.MustParseAddrPort("203.0.113.9:80"), Weight: 0, Method: NAT, Profile: full},
 			}},
 			{Name: "static", Scheduler: RoundRobin, Servers: []Server{{Addr: netip.MustParseAddrPort("198.18.1.21:80"), Weight: 1}}},
 			{Name: "six", Scheduler: WeightedRoundRobin, Servers: []Server{{Addr: netip.MustParseAddrPort("[2001:db8:2::11]:80"), Weight: 1}}},
@@ -204,12 +204,12 @@ func TestProblems(t *testing.T) {
 	}{
 		{"unknown key", small + "sevices: []\n", "x.yaml:12:1: sevices: unknown key of the configuration", "services"},
 		{"unknown key below", replace("listen:", "lisen:"), "x.yaml:7:5: services[0].lisen: unknown key of a service", "listen"},
-		{"unknown key without a near one", small + "zzzzzzzz: 1\n", "zzzzzzzz: unknown key of the configuration; there is card, emu, ports, services, groups, defence, log, seed, socket", ""},
+		{"unknown key without a near one", small + "zzzzzzzz: 1\n", "zzzzzzzz: unknown key of the configuration; there is card, emu, ports, services, groups, defence, log, dns, seed, socket", ""},
 		{"duplicate key", small + "emu: {client: eth3}\n", "x.yaml:12:1: emu: is given twice, first at line 1", ""},
 		{"duplicate key in a flow", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, address: 198.18.1.12:80}"), "x.yaml:11:41: groups[0].servers[0].address: is given twice", ""},
 		{"no value", replace("    default: app", "    default:"), "x.yaml:8:5: services[0].default: has no value", ""},
 		{"list wanted", replace("listen: [198.18.0.80:80]", "listen: 198.18.0.80:80"), `services[0].listen: wants a list, got "198.18.0.80:80": write [198.18.0.80:80]`, ""},
-		{"mapping wanted", replace("{addresses: [198.18.0.1/24]}", "eth1"), `ports.client: wants a mapping (a port: addresses, gateway, forward), got "eth1"`, ""},
+		{"mapping wanted", replace("{addresses: [198.18.0.1/24]}", "eth1"), `ports.client: wants a mapping (a port: addresses, gateway, forward, snat), got "eth1"`, ""},
 		{"text wanted", replace("name: web", "name: 80"), "services[0].name: wants a name, got the number 80", ""},
 		{"number wanted", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: heavy}"), `wants weight (0 to 65535), got "heavy"`, ""},
 		{"number out of range", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: 65536}"), "weight is 65536", ""},
@@ -260,20 +260,12 @@ func TestProblems(t *testing.T) {
 		{"leading zeros", small + "seed: 0042\n", "seed is 0042; write it in plain decimal digits", ""},
 		{"fraction", replace("{address: 198.18.1.11:80}", "{address: 198.18.1.11:80, weight: 1.5}"), "got the number 1.5", ""},
 
-		{"mode later", replace("    default: app", "    default: app\n    mode: tun"), `mode "tun" is not supported yet`, ""},
 		{"mode wrong", replace("    default: app", "    default: app\n    mode: splce"), `"splce" is no mode`, "splice"},
-		{"protocol later", replace("    default: app", "    default: app\n    protocol: udp"), `protocol "udp" is not supported yet`, ""},
-		{"scheduler later", small + "    scheduler: maglev\n", `scheduler "maglev" is not supported yet`, ""},
 		{"scheduler wrong", small + "    scheduler: wr\n", `"wr" is no scheduler`, "rr"},
-		{"key later", small + "    check: {type: http}\n", "groups[0].check: not supported yet", ""},
 		{"wildcard without quotes", replace("    default: app", `    routes: [{host: *.example, to: app}]`), "x.yaml:8:21: services[0].routes[0].host: host *.example has to be quoted (\"*.example\")", ""},
 		{"asterisk alone", replace("    default: app", `    routes: [{host: *, to: app}]`), "begins with an asterisk has to be quoted", ""},
 		{"asterisk alone in a block", replace("    default: app", "    routes:\n      - host: *\n        to: app"), "begins with an asterisk has to be quoted", ""},
 		{"many anchors", strings.Repeat("&a ", 600_000), "more than 500000 nodes", ""},
-		{"method later", small + "    method: fullnat\n", `method "fullnat" is not supported yet`, ""},
-		{"method dr", small + "    method: dr\n", "a splice needs the replies through the card, and with dr they go past it", ""},
-		{"method tun", small + "    method: tun\n", "with tun they go past it unless the server returns them", ""},
-		{"snat later", replace("{addresses: [198.18.0.1/24]}", "{addresses: [198.18.0.1/24], snat: true}"), "ports.client.snat: not supported yet", ""},
 		{"xdp later", replace("client: eth1", "client: xdp:eth1"), "not supported yet", ""},
 
 		{"address wrong", replace("198.18.0.1/24", "198.18.0.300/24"), "is no address with its subnet", ""},
@@ -645,6 +637,8 @@ func TestNear(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte(small))
+	f.Add([]byte(four))
+	f.Add([]byte(layer4("mode: dr\n    protocol: udp\n    one_packet: true\n    source: 2001:db8::/32", "{address: \"[2001:db8::1]:*\", upper: 9, lower: 1}", "local: [198.18.1.2-198.18.1.9]\n    tunnel: {type: dscp, dscp: 63}")))
 	f.Add([]byte("a: &x [1]\nb: *x\n? [a]\n: b\n<<: *x\n"))
 	f.Add([]byte("ports: {client: {addresses: [{address: 1/0, vlan: -1}], gateway: []}}\nservices: [{routes: [{path: '%'}]}]\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -15,7 +15,8 @@ type decoder struct {
 	file     string
 	problems Problems
 	warnings Problems
-	runs     map[Position][]row // lines of lists that the parser did not see, by the item that they come behind
+	said     map[string]Position // where keys are given, of those whose absence means something else than their default
+	runs     map[Position][]row  // lines of lists that the parser did not see, by the item that they come behind
 }
 
 // A value is a node of the tree with the path that leads to it.

@@ -11,6 +11,9 @@ import (
 
 // content checks that what a service is told about its clients' words goes together.
 func (k *checker) content(key string, s *Service) {
+	if s.Layer4() {
+		return
+	}
 	none := s.Default.Group == ""
 	switch {
 	case s.Protocol == TCP && s.Default.Nowhere():

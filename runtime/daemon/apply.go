@@ -147,6 +147,8 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) (*Applied, error) 
 	d.cfg, d.im, d.left = c, im, nil
 	d.keepLog(ctx)
 	d.h.Configure(d.station(c, im), d.now)
+	d.wantChecks()
+	d.serves(in)
 	d.status.Applied = d.wall()
 	if first {
 		if err := d.begin(); err != nil {
@@ -316,6 +318,7 @@ func (d *Daemon) inputs(c *config.Config) *Inputs {
 		in.Profiles[s.Address] = config.Profile(s.Profile)
 	}
 	d.known = d.h.Prober().Version()
+	d.health(in)
 	return in
 }
 
@@ -367,8 +370,9 @@ func serviceStations(c *config.Config, im *Image) map[uint32]*exception.Service 
 
 // refresh brings the tables to what they should be now: a neighbour changed, or an earlier attempt failed.
 func (d *Daemon) refresh() {
-	d.seen, d.paths = d.h.Neighbours().Version(), d.h.PathVersion()
-	im, err := images(d.inputs(d.cfg), &d.im.ix, &held{})
+	d.seen, d.paths, d.checks.shown = d.h.Neighbours().Version(), d.h.PathVersion(), d.checks.checker.Version()
+	in := d.inputs(d.cfg)
+	im, err := images(in, &d.im.ix, &held{})
 	if err == nil {
 		err = d.commit(context.Background(), im)
 	}
@@ -379,6 +383,7 @@ func (d *Daemon) refresh() {
 		return
 	}
 	d.im = im
+	d.serves(in)
 	d.opened()
 }
 

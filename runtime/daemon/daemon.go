@@ -15,6 +15,7 @@ import (
 	"splicenic/regs"
 	"splicenic/runtime/config"
 	"splicenic/runtime/exception"
+	"splicenic/runtime/health"
 )
 
 // Config joins a Daemon to its card.
@@ -67,6 +68,7 @@ type Daemon struct {
 	stale   bool                      // the tables do not show what they should; tried again with the next release
 	status  Status
 	events  recent
+	checks  checks
 	logging logging
 
 	exceptions [batch]driver.Exception
@@ -103,7 +105,8 @@ func New(cfg Config) (*Daemon, error) {
 	if _, err := io.ReadFull(cfg.Random, key[:]); err != nil {
 		return nil, fmt.Errorf("start daemon: make key: %w", err)
 	}
-	d.h = exception.New(exception.Config{Emit: d.emit, Reset: d.reset, Connect: d.connect, Take: d.take, Feed: d.feed, Reply: d.reply, Tell: d.refused, Others: d.others, Find: d.find, Connection: d.connection, Reinject: d.reinject, Key: key})
+	d.checks.checker = health.NewChecker(key)
+	d.h = exception.New(exception.Config{Emit: d.emit, Reset: d.reset, Connect: d.connect, Take: d.take, Feed: d.feed, Reply: d.reply, Tell: d.refused, Others: d.others, Find: d.find, Connection: d.connection, Reinject: d.reinject, ReinjectBack: d.reinjectBack, Check: d.deliver, Key: key})
 	d.logging = newLogging(d)
 	d.status.Started = d.wall()
 	if d.status.Attached = attached(d.card); d.status.Attached != Reset {
@@ -120,6 +123,11 @@ func (d *Daemon) emit(port int, frame []byte) error { return d.inject(d.card.Emi
 // reinject queues a frame for a parser.
 func (d *Daemon) reinject(port int, frame []byte) error {
 	return d.inject(d.card.Reinject, port, frame)
+}
+
+// reinjectBack queues a frame for a parser that is to come back.
+func (d *Daemon) reinjectBack(port int, frame []byte, cookie uint32) error {
+	return d.inject(func(port int, frame []byte) error { return d.card.ReinjectBack(port, frame, cookie) }, port, frame)
 }
 
 // inject queues a frame; a full inject ring is handed to the card once before it gives up.
@@ -151,7 +159,8 @@ func (d *Daemon) step(now time.Duration) {
 		d.drainExceptions()
 		d.drainEvents()
 		d.h.Advance(d.now)
-		if d.open() || d.h.Neighbours().Version() != d.seen || d.h.PathVersion() != d.paths || d.h.Prober().Version() != d.known {
+		checked := d.check()
+		if d.open() || checked || d.h.Neighbours().Version() != d.seen || d.h.PathVersion() != d.paths || d.h.Prober().Version() != d.known {
 			d.refresh()
 		}
 	}
@@ -255,7 +264,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 func (d *Daemon) Next() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	next := min(d.h.Next(), d.release)
+	next := min(d.h.Next(), d.release, d.checks.checker.Next())
 	if d.opening && d.openBy != 0 {
 		next = min(next, d.openBy)
 	}

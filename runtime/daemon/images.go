@@ -10,6 +10,7 @@ import (
 	"splicenic/regs"
 	"splicenic/runtime/config"
 	"splicenic/runtime/exception"
+	"splicenic/runtime/health"
 	"splicenic/runtime/neighbour"
 	"splicenic/runtime/rule"
 	"splicenic/runtime/schedule"
@@ -26,8 +27,12 @@ type Inputs struct {
 	Room   Room
 	MTU    [2]uint16 // of the ports
 
-	// Down are servers that the health checks found dead: they take no new connections.
+	// Down are servers that take no new connections in whatever group.
 	Down map[netip.AddrPort]bool
+	// Dead are members of groups that their group's checks found dead.
+	Dead map[member]bool
+	// Quorums says which groups have enough that is healthy; a group without an entry has.
+	Quorums map[string]health.Quorum
 	// Weights are the operator's, in place of the configuration's.
 	Weights map[netip.AddrPort]uint16
 	// Profiles are the servers' as they were learned.
@@ -263,6 +268,7 @@ func (im *Image) nextHops(in *Inputs) {
 		e.Encode(im.hops.entry(i, regs.NextHopWords))
 	}
 	im.servers.entry(max(im.ix.servers.Bound(), 1)-1, regs.ServerWords)
+	dead := in.dead()
 	for i, p := range im.ix.serverAt {
 		if p.left != nil {
 			words := im.servers.entry(i, regs.ServerWords)
@@ -278,7 +284,7 @@ func (im *Image) nextHops(in *Inputs) {
 			ProfileMss: uint32(p.profile.MSS), ProfileWscale: uint32(p.profile.WScale), ProfileWscaleOn: bit(p.profile.WScaleOn),
 			ProfileSack: bit(p.profile.SACK), ProfileTimestamps: bit(p.profile.Timestamps), ProfileKnown: bit(p.profile.Known), ProfileEcn: bit(p.profile.ECN),
 		}
-		if at, ok := im.ix.servers.Of(serverName(p.addr)); !ok || at != i {
+		if at, ok := im.ix.servers.Of(serverName(p.addr)); !ok || at != i || dead[p.addr] {
 			e.ControlClosed = 1
 		}
 		e.Encode(im.servers.entry(i, regs.ServerWords))
@@ -301,29 +307,23 @@ func (im *Image) groupTables(in *Inputs) error {
 	for i := range in.Config.Groups {
 		g := &in.Config.Groups[i]
 		index, _ := im.ix.groups.Of(g.Name)
-		e := regs.GroupEntry{ControlValid: 1, ControlMeans: regs.GroupControlMeansWalk, ControlMethod: regs.MethodNat}
-		e.Encode(im.groups.entry(index, regs.GroupWords))
-		servers := make([]schedule.Server, len(g.Servers))
-		for n, s := range g.Servers {
-			at, _ := im.ix.servers.Of(serverName(s.Addr))
-			weight := s.Weight
-			if w, ok := in.Weights[s.Addr]; ok {
-				weight = w
+		var servers []schedule.Server
+		if from := in.serving(g); from != nil {
+			for n := range from.Servers {
+				s := &from.Servers[n]
+				name := serverName(s.Addr)
+				at, _ := im.ix.servers.Of(name)
+				servers = append(servers, schedule.Server{Index: at, Weight: in.weight(from, s), ID: name})
 			}
-			if in.Down[s.Addr] {
-				weight = 0
-			}
-			servers[n] = schedule.Server{Index: at, Weight: weight}
 		}
-		layout := schedule.WeightedRoundRobin
-		if g.Scheduler == config.RoundRobin {
-			layout = schedule.RoundRobin
-		}
-		slots, err := layout(servers, in.Room.Slots)
+		p, err := schedule.Make(schedule.Kind(g.Scheduler), servers, schedule.Options{}, in.Room.Slots, nil)
 		if err != nil {
-			return fmt.Errorf("group %s: %w: %d of %d", g.Name, err, len(servers), in.Room.Slots)
+			return fmt.Errorf("group %s: %w", g.Name, err)
 		}
-		im.slots[index] = slots
+		im.slots[index] = p.Slots
+		e := regs.GroupEntry{ControlValid: 1, ControlMethod: regs.MethodNat, ControlMeans: p.Means, ControlCompare: p.Compare, ControlHashKey: p.HashKey,
+			ControlFallback: bit(p.Fallback), SeedLo: uint32(p.Seed), SeedHi: uint32(p.Seed >> 32)}
+		e.Encode(im.groups.entry(index, regs.GroupWords))
 	}
 	return nil
 }

@@ -146,6 +146,7 @@ func (d *Daemon) Counters() view.Stats {
 	s.Set("lost.interrupts", st.LostInterrupts)
 	s.Set("bad_descriptors", st.BadDescriptors)
 	s.Set("log", d.logging.counters())
+	d.healthCounters(s)
 	s.Set("table_errors", d.status.TableErrors)
 	return s
 }

@@ -134,6 +134,7 @@ func (r *rig) attach() {
 	if r.d, err = daemon.New(daemon.Config{Card: r.card, Clock: r.clock, Wall: wall, State: r.state, Random: source{rand.NewChaCha8([32]byte{2})}, Log: slog.New(slog.NewTextHandler(&r.log, nil))}); err != nil {
 		r.Fatal(err)
 	}
+	r.Cleanup(r.d.Close)
 }
 
 // A mortal device lets stores through until its runtime is killed.

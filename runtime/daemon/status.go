@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
 	"splicenic/driver"
 	"splicenic/regs"
+	"splicenic/runtime/view"
 )
 
 // Status is how the daemon fares.
@@ -53,7 +55,7 @@ type Reload struct {
 }
 
 // maxReason is the largest reason of an exception.
-const maxReason = regs.ExceptionReasonReasonBadHello
+const maxReason = regs.ExceptionReasonReasonFragmented
 
 // Status returns how the daemon fares.
 func (d *Daemon) Status() Status {
@@ -73,6 +75,7 @@ type recent struct {
 	count  uint64
 	types  [regs.EventControlTypeFirstByte + 1]uint64
 	closed [maxClosed + 1]uint64
+	ended  map[view.Flow]view.Traffic // of connections that closed
 }
 
 // maxClosed is the largest reason of an event.
@@ -87,6 +90,31 @@ func (r *recent) add(e *regs.EventEntry) {
 	if e.ControlType == regs.EventControlTypeClosed && e.ReasonReason < uint32(len(r.closed)) {
 		r.closed[e.ReasonReason]++
 	}
+	if e.ControlType == regs.EventControlTypeClosed {
+		r.end(e)
+	}
+}
+
+// end adds the traffic of a connection that closed. Server 0 is also what an event says where none was chosen; an answer
+// tells them apart.
+func (r *recent) end(e *regs.EventEntry) {
+	if r.ended == nil {
+		r.ended = map[view.Flow]view.Traffic{}
+	}
+	f := view.Flow{Service: e.IndexService, Server: e.IndexServer, Chosen: e.IndexServer != 0 || e.PacketsServer > 0}
+	t := r.ended[f]
+	t.Add(view.Traffic{
+		Connections: 1, PacketsClient: uint64(e.PacketsClient), PacketsServer: uint64(e.PacketsServer),
+		BytesClient: uint64(e.BytesHighClient)<<32 | uint64(e.BytesClient), BytesServer: uint64(e.BytesHighServer)<<32 | uint64(e.BytesServer),
+	})
+	r.ended[f] = t
+}
+
+// Ended returns the traffic of the connections that closed since the daemon began, as their events told.
+func (d *Daemon) Ended() map[view.Flow]view.Traffic {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.events.ended)
 }
 
 // last returns the latest n events, oldest first.

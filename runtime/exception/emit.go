@@ -28,7 +28,25 @@ func (h *Handler) emit(port int, vlan uint16, to neighbour.MAC, kind layers.Ethe
 }
 
 func (h *Handler) emitTo(l link, kind layers.EthernetType, above ...gopacket.SerializableLayer) bool {
-	port, mac := l.port, h.st.Ports[l.port].MAC
+	return h.lay(l, kind, above...) && h.send(l.port, h.buf.Bytes())
+}
+
+// emitCut is emit for a packet that may be sent in fragments.
+func (h *Handler) emitCut(k neighbour.Key, to neighbour.MAC, kind layers.EthernetType, above ...gopacket.SerializableLayer) bool {
+	if !h.lay(link{k.Port, k.VLAN, k.VLAN != 0, to}, kind, above...) {
+		return false
+	}
+	frame := h.buf.Bytes()
+	at, _ := networkAt(frame)
+	if mtu := int(h.st.Ports[k.Port].MTU); len(frame)-at > mtu {
+		return h.sendCut(k.Port, frame[:at], frame[at:], mtu, h.nextID())
+	}
+	return h.send(k.Port, frame)
+}
+
+// lay lays out layers behind an Ethernet header with its tag in the handler's buffer.
+func (h *Handler) lay(l link, kind layers.EthernetType, above ...gopacket.SerializableLayer) bool {
+	mac := h.st.Ports[l.port].MAC
 	eth := &layers.Ethernet{SrcMAC: mac[:], DstMAC: l.to[:], EthernetType: kind}
 	all := make([]gopacket.SerializableLayer, 0, 8)
 	all = append(all, eth)
@@ -40,7 +58,7 @@ func (h *Handler) emitTo(l link, kind layers.EthernetType, above ...gopacket.Ser
 		h.count(DropMalformed)
 		return false
 	}
-	return h.send(port, h.buf.Bytes())
+	return true
 }
 
 func (h *Handler) send(port int, frame []byte) bool {

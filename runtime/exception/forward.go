@@ -34,7 +34,7 @@ func (h *Handler) forward(p *packet) {
 		return
 	}
 	mtu := int(h.st.Ports[hop.Port].MTU)
-	if len(p.ip) > mtu && !h.coalesced(p) {
+	if part, _ := p.fragment(); len(p.ip) > mtu && !h.coalesced(p) && (part || !p.cuttable()) {
 		h.tooBig(p, mtu)
 		return
 	}
@@ -58,7 +58,7 @@ func (h *Handler) coalesced(p *packet) bool {
 }
 
 func (h *Handler) tooBig(p *packet, mtu int) {
-	if p.src.Is4() && p.ip4.Flags&layers.IPv4DontFragment == 0 {
+	if p.cuttable() { // a fragment that would have to be cut again
 		h.count(DropOversize)
 		return
 	}
@@ -74,7 +74,7 @@ func (h *Handler) tellUnreachable(p *packet, r Reason) {
 
 // pass sends a packet on to a neighbour, one hop older.
 func (h *Handler) pass(p *packet, k neighbour.Key, mac neighbour.MAC) {
-	if mtu := int(h.st.Ports[k.Port].MTU); len(p.ip) > mtu {
+	if mtu := int(h.st.Ports[k.Port].MTU); len(p.ip) > mtu && h.coalesced(p) {
 		h.cut(p, k, mac, mtu)
 		return
 	}
@@ -82,12 +82,12 @@ func (h *Handler) pass(p *packet, k neighbour.Key, mac neighbour.MAC) {
 	if p.src.Is4() {
 		ip := p.ip4
 		ip.TTL--
-		sent = h.emit(k.Port, k.VLAN, mac, layers.EthernetTypeIPv4, over(&ip, transport(p, p.ip4.Payload))...)
+		sent = h.emitCut(k, mac, layers.EthernetTypeIPv4, over(&ip, transport(p, p.ip4.Payload))...)
 	} else {
 		ip := p.ip6
 		ip.HopLimit--
 		ip.HopByHop = nil // it is in the payload, as it came
-		sent = h.emit(k.Port, k.VLAN, mac, layers.EthernetTypeIPv6, &ip6Header{ip}, gopacket.Payload(h.checked6(p)))
+		sent = h.emitCut(k, mac, layers.EthernetTypeIPv6, &ip6Header{ip}, gopacket.Payload(h.checked6(p)))
 	}
 	if sent {
 		h.count(Forwarded)

@@ -1,29 +1,161 @@
 package exception
 
-import "splicenic/runtime/exception/reassembly"
+import (
+	"encoding/binary"
+	"net/netip"
 
-// fragment takes in a fragment of TCP that goes to a VIP or comes from a server: its connection is known by ports, which
-// only the first one has. What comes together goes through the parser again, as segments that need no fragments. It
+	"github.com/google/gopacket/layers"
+
+	"splicenic/runtime/exception/reassembly"
+)
+
+// fragment takes in a fragment of what goes to a VIP or comes from a server, or is to get another source address: which
+// connection it is of ports say, which only the first one has. Segments that come together go through the parser again, as
+// segments that need no fragments. Datagrams go through it in one piece, to come back translated and be cut again. It
 // returns false for other traffic.
 func (h *Handler) fragment(p *packet) bool {
 	f, ok := reassembly.Parse(p.ip)
-	if !ok || !h.vips[f.Dst] && !h.serverHosts[f.Src] {
+	if !ok || !h.collects(&f) {
 		return false
 	}
 	link := p.frame[:14+4*p.tags]
 	w, v := h.fragments.Add(reassembly.Place{Port: p.port, VLAN: p.vlan()}, link, &f, h.now)
 	h.count(fragmentReasons[v])
-	if v != reassembly.Complete {
-		return true
-	}
-	if !w.Segments(h.leastMTU(), func(frame []byte) {
-		if h.cfg.Reinject(p.port, frame) != nil {
-			h.count(DropEmit)
+	switch {
+	case v != reassembly.Complete:
+	case w.TCP():
+		if !w.Segments(h.leastMTU(), func(frame []byte) { h.reinject(p.port, frame) }) {
+			h.count(DropOversize)
 		}
-	}) {
-		h.count(DropOversize)
+	case h.carded(p.port, &w):
+		h.reinjectBack(p.port, w.Frame(), w.ID())
+	default:
+		h.whole(p.port, w.Frame())
 	}
 	return true
+}
+
+// collects says whether the fragments of a packet are put together here.
+func (h *Handler) collects(f *reassembly.Fragment) bool {
+	switch layers.IPProtocol(f.Protocol) {
+	case layers.IPProtocolTCP, layers.IPProtocolUDP:
+		return h.vips[f.Dst] || h.serverHosts[f.Src]
+	}
+	return h.serverHosts[f.Src] && h.ours(f.Dst) // a tunnel's
+}
+
+// carded says whether a packet that came together is the card's to translate: it goes to a VIP, or comes from a server by
+// a port that it serves on, or in a tunnel. One that the card does not know after all comes back as any other does.
+func (h *Handler) carded(port int, w *reassembly.Whole) bool {
+	p := newPacket()
+	if !p.decode(port, w.Frame()) || !p.is(layers.LayerTypeUDP) {
+		return true
+	}
+	host := p.src
+	return h.vips[p.dst] || h.servers[netip.AddrPortFrom(host, uint16(p.udp.SrcPort))] || h.servers[netip.AddrPortFrom(host, 0)]
+}
+
+// whole routes a packet that came together and is none of the card's.
+func (h *Handler) whole(port int, frame []byte) {
+	p := newPacket()
+	if !p.decode(port, frame) {
+		h.count(DropMalformed)
+		return
+	}
+	p.whole = true
+	if h.ours(p.dst) {
+		h.closedOther(p)
+		return
+	}
+	h.forward(p)
+}
+
+func (h *Handler) reinject(port int, frame []byte) {
+	if h.cfg.Reinject(port, frame) != nil {
+		h.count(DropEmit)
+	}
+}
+
+// reinjectBack has the card translate a frame, however long, and give it back. id is the identification of its fragments.
+func (h *Handler) reinjectBack(port int, frame []byte, id uint32) {
+	if h.cfg.ReinjectBack(port, frame, id) != nil {
+		h.count(DropEmit)
+	}
+}
+
+// back sends what the card gave back on, cut to what the way there takes. id is the identification that its fragments had.
+func (h *Handler) back(port int, frame []byte, id uint32) {
+	at, ok := networkAt(frame)
+	if port >= len(h.st.Ports) || !ok {
+		h.count(DropMalformed)
+		return
+	}
+	h.sendCut(port, frame[:at], trimmed(frame[at:]), h.mtuTo(port, frame[at:]), id)
+}
+
+// networkAt is where the network layer of a frame begins, which is IP or ARP's.
+func networkAt(frame []byte) (at int, ok bool) {
+	at = 14
+	if len(frame) > 18 && binary.BigEndian.Uint16(frame[12:]) == uint16(layers.EthernetTypeDot1Q) {
+		at = 18
+	}
+	return at, len(frame) >= at+20
+}
+
+// trimmed is an IP packet without what pads its frame.
+func trimmed(ip []byte) []byte {
+	n := len(ip)
+	switch ip[0] >> 4 {
+	case 4:
+		n = int(binary.BigEndian.Uint16(ip[2:]))
+	case 6:
+		n = 40 + int(binary.BigEndian.Uint16(ip[4:]))
+	}
+	return ip[:min(n, len(ip))]
+}
+
+// mtuTo is what fits on the way that an IP packet goes through a port.
+func (h *Handler) mtuTo(port int, ip []byte) int {
+	mtu := int(h.st.Ports[port].MTU)
+	var dst netip.Addr
+	switch {
+	case ip[0]>>4 == 4:
+		dst = netip.AddrFrom4([4]byte(ip[16:]))
+	case ip[0]>>4 == 6 && len(ip) >= 40:
+		dst = netip.AddrFrom16([16]byte(ip[24:]))
+	default:
+		return mtu
+	}
+	if hop, ok := h.st.Config.Route(dst); ok && hop.Port == port {
+		if path := int(h.paths.of(hop)); path != 0 {
+			mtu = min(mtu, path)
+		}
+	}
+	return mtu
+}
+
+// sendCut sends an IP packet behind a link header, in fragments where it does not fit.
+func (h *Handler) sendCut(port int, link, ip []byte, mtu int, id uint32) bool {
+	n, sent := 0, true
+	if !reassembly.Cut(ip, mtu, id, func(part []byte) {
+		n++
+		h.wire = append(append(h.wire[:0], link...), part...)
+		sent = sent && h.send(port, h.wire)
+	}) {
+		h.count(DropOversize)
+		return false
+	}
+	if n > 1 {
+		h.count(Fragmented)
+		h.counters[FragmentSent] += uint64(n)
+	}
+	return sent
+}
+
+// nextID is an identification for fragments of a packet that had none.
+func (h *Handler) nextID() uint32 {
+	h.fragmentID++
+	return h.fragmentID
 }
 
 var fragmentReasons = [...]Reason{

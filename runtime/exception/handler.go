@@ -2,6 +2,7 @@ package exception
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 	"time"
@@ -16,7 +17,7 @@ import (
 	"splicenic/runtime/neighbour"
 )
 
-// Config joins a Handler to its card. All functions are needed but Tell.
+// Config joins a Handler to its card. All functions are needed but Tell and Check.
 type Config struct {
 	// Emit sends a frame out of a port. The frame is valid during the call.
 	Emit func(port int, frame []byte) error
@@ -39,8 +40,13 @@ type Config struct {
 	Connection func(handle uint32) (Connection, bool)
 	// Reinject gives a frame to a port's parser, as if it had come in there. The frame is valid during the call.
 	Reinject func(port int, frame []byte) error
+	// ReinjectBack does the same, but what would go to a wire comes back as an exception, however long, with the cookie.
+	ReinjectBack func(port int, frame []byte, cookie uint32) error
 	// Tell is told, at a bounded rate, whom a service refused and why. nil: nobody is.
 	Tell func(client netip.AddrPort, service string, why Reason)
+	// Check takes an IP packet that came for an address of the card's, which is valid during the call; false where it
+	// answers no health check. nil: there are none.
+	Check func(packet []byte) bool
 	// Key makes the numbers of probes hard to guess. It may be zero where nobody guesses.
 	Key [32]byte
 }
@@ -90,6 +96,8 @@ type Handler struct {
 
 	serverHosts map[netip.Addr]bool
 	fragments   *reassembly.Table
+	fragmentID  uint32 // the last one of our own
+	wire        []byte // a fragment on its way out
 
 	p       *packet
 	buf     gopacket.SerializeBuffer
@@ -135,6 +143,7 @@ func New(cfg Config) *Handler {
 	}
 	sum := sha256.Sum256(append([]byte("unique id"), cfg.Key[:]...))
 	copy(h.name[:], sum[:])
+	h.fragmentID = binary.BigEndian.Uint32(sum[len(h.name):])
 	return h
 }
 
@@ -237,6 +246,12 @@ func (h *Handler) Handle(e *regs.ExceptionEntry, frame []byte, now time.Duration
 		regs.ExceptionReasonReasonAnswer, regs.ExceptionReasonReasonHeadMore, regs.ExceptionReasonReasonHeldMore, regs.ExceptionReasonReasonHeadTimeout,
 		regs.ExceptionReasonReasonNotHttp, regs.ExceptionReasonReasonNotTls, regs.ExceptionReasonReasonH2c, regs.ExceptionReasonReasonBadHello:
 		h.content(e)
+		return
+	case regs.ExceptionReasonReasonFragmented:
+		h.back(int(e.ControlPort), frame, e.Back)
+		return
+	}
+	if h.check(frame) {
 		return
 	}
 	if !h.shares.frame(e.ReasonReason) {

@@ -52,6 +52,8 @@ type bench struct {
 	conns     map[Flow]Connection // by what either side sees
 	finds     int
 	reinjects []frame
+	backs     []frame  // reinjected to come back,
+	cookies   []uint32 // and with what
 }
 
 type frame struct {
@@ -104,6 +106,10 @@ func newBench(t *testing.T, forward string) *bench {
 		},
 		Reinject: func(port int, f []byte) error {
 			b.reinjects = append(b.reinjects, frame{port, bytes.Clone(f)})
+			return nil
+		},
+		ReinjectBack: func(port int, f []byte, cookie uint32) error {
+			b.backs, b.cookies = append(b.backs, frame{port, bytes.Clone(f)}), append(b.cookies, cookie)
 			return nil
 		},
 	})
@@ -623,6 +629,7 @@ func TestDrops(t *testing.T) {
 	fragment := ip4("192.0.2.10", vip.String(), layers.IPProtocolUDP)
 	fragment.Flags, fragment.FragOffset = 0, 10
 	good := lay(t, 0, ip4("192.0.2.10", vip.String(), layers.IPProtocolTCP), tcp)
+	fragment.Protocol = layers.IPProtocolICMPv4
 	sumWrong := bytes.Clone(good)
 	sumWrong[14+10]++
 	for _, tt := range []struct {
@@ -868,10 +875,23 @@ func TestTooBig(t *testing.T) {
 	if n := len(b.sent[0].b) - 14; n != 1280 {
 		t.Errorf("an ICMPv6 error of %d bytes, want 1280", n)
 	}
+}
+
+// TestForwardInFragments: a routed packet that is too big and may be cut is.
+func TestForwardInFragments(t *testing.T) {
+	b := newBench(t, "routed").quiet()
+	data := bytes.Repeat([]byte("0123456789"), 144)
 	four := ip4("192.0.2.10", "198.18.1.77", layers.IPProtocolUDP)
 	four.Flags = 0
-	b.give(0, regs.ExceptionReasonReasonProtocol, lay(t, 0, four, &layers.UDP{SrcPort: 1, DstPort: 2}, data))
-	b.wantCount(DropOversize, 1)
+	f := lay(t, 0, four, &layers.UDP{SrcPort: 1, DstPort: 2}, gopacket.Payload(data))
+	b.give(0, regs.ExceptionReasonReasonProtocol, f)
+	b.advance(0)
+	b.sent = nil
+	b.resolve(1, "198.18.1.77")
+	b.wantCount(Forwarded, 1)
+	b.wantCount(Fragmented, 1)
+	b.wantCount(FragmentSent, 2)
+	wantDatagram(t, b.sent, 1, 1400, 0x1234, "192.0.2.10", "198.18.1.77", data)
 }
 
 func TestCoalescedIsCut(t *testing.T) {

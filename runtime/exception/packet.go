@@ -28,6 +28,7 @@ type packet struct {
 	udp   layers.UDP
 	rest  gopacket.Payload
 
+	whole    bool // put together here, so that it may be cut again
 	tags     int
 	src, dst netip.Addr
 	parser   *gopacket.DecodingLayerParser
@@ -44,7 +45,7 @@ func newPacket() *packet {
 
 // decode reads a frame; false where not even its network layer can be read.
 func (p *packet) decode(port int, frame []byte) bool {
-	p.port, p.frame, p.ip, p.tags = port, frame, nil, 0
+	p.port, p.frame, p.ip, p.tags, p.whole = port, frame, nil, 0, false
 	p.src, p.dst = netip.Addr{}, netip.Addr{}
 	p.found = p.found[:0]
 	p.tag = layers.Dot1Q{}
@@ -103,6 +104,11 @@ func (p *packet) ttl() uint8 {
 		return p.ip4.TTL
 	}
 	return p.ip6.HopLimit
+}
+
+// cuttable says whether the packet may be sent in fragments.
+func (p *packet) cuttable() bool {
+	return p.whole || p.src.Is4() && p.ip4.Flags&layers.IPv4DontFragment == 0
 }
 
 // fragment says whether the packet is a part of one, and later whether it lacks the transport header.

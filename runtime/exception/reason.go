@@ -53,8 +53,12 @@ const (
 	PathMTU      // a next hop's path was found to take less
 	FragmentKept // a fragment that waits for the others of its packet
 	Reassembled  // a packet put together from its fragments
+	Fragmented   // a packet sent in fragments
+	FragmentSent // such a fragment
 	Probe        // a SYN that asks a server for its profile
 	ProbeAnswer  // what came back
+	Check        // a packet that asks a server whether it works
+	CheckAnswer  // what came back
 
 	DropMalformed   // cannot be decoded, or a checksum is wrong
 	DropIgnored     // ARP, neighbour discovery or ICMP that is not for us
@@ -62,10 +66,10 @@ const (
 	DropNoRoute     // no subnet and no gateway leads there
 	DropSource      // the source cannot be answered or routed
 	DropDestination // multicast, broadcast or link-local; not routed
-	DropFragment    // a fragment for an address of ours that is not of TCP, or whose packet is dropped already
+	DropFragment    // a fragment for an address of ours that is not of TCP or UDP, or whose packet is dropped already
 	DropFragmentDuplicate
 	DropFragmentOverlap  // its packet is dropped whole
-	DropFragmentTiny     // a first fragment without the whole TCP header
+	DropFragmentTiny     // a first fragment without the whole transport header
 	DropFragmentExpired  // packets that were not complete in time
 	DropFragmentFull     // more fragments, or packets of one source, than there may be
 	DropFragmentChecksum // the packet put together is wrong
@@ -98,7 +102,7 @@ var reasonNames = [reasons]string{
 	"arp_reply", "neighbour_reply", "echo_reply", "reset", "unreachable", "host_unreachable", "time_exceeded", "too_big", "forwarded", "learned", "refused", "replied", "alerted", "answered", "rule_by_host", "rewritten", "gathered", "head_gathered", "fed", "sorry", "end_unknown", "behind_last", "client_gone",
 	"refused_request", "refused_version", "refused_target", "refused_head", "refused_timeout", "refused_no_rule", "refused_no_server", "refused_not_http", "refused_not_tls", "refused_h2c", "refused_hello", "refused_too_many",
 	"server_again", "port_moved", "solicited", "announced",
-	"icmp_to_client", "icmp_to_server", "icmp_own", "path_mtu", "fragment_kept", "reassembled", "probe", "probe_answer",
+	"icmp_to_client", "icmp_to_server", "icmp_own", "path_mtu", "fragment_kept", "reassembled", "fragmented", "fragment_sent", "probe", "probe_answer", "check", "check_answer",
 	"drop_malformed", "drop_ignored", "drop_forward_off", "drop_no_route", "drop_source", "drop_destination", "drop_fragment",
 	"drop_fragment_duplicate", "drop_fragment_overlap", "drop_fragment_tiny", "drop_fragment_expired", "drop_fragment_full", "drop_fragment_checksum",
 	"drop_icmp_error", "drop_icmp_quote", "drop_icmp_unknown", "drop_icmp_window", "drop_icmp_limited", "drop_vlan",

@@ -9,7 +9,7 @@ const (
 	wordShare  = 128 // refusals in words; those beyond are resets, which take one command
 )
 
-const exceptionReasons = regs.ExceptionReasonReasonBadHello + 1
+const exceptionReasons = regs.ExceptionReasonReasonFragmented + 1
 
 // shares counts what was done since the last Advance.
 type shares struct {

@@ -168,7 +168,8 @@ func (h *Handler) passError(p *packet, e *icmpError, to link, from, dst netip.Ad
 	return h.emitTo(to, layers.EthernetTypeIPv6, over(ip, []serializable{&layers.ICMPv6{TypeCode: p.icmp6.TypeCode}, gopacket.Payload(body)})...)
 }
 
-// tooBigFor tells the sender of a segment that the card found too large for the network it was to go to.
+// tooBigFor tells the sender of a packet that the card found too large for the network it was to go to. One that may be sent
+// in fragments is translated all the same and comes back to be cut.
 func (h *Handler) tooBigFor(p *packet, e *regs.ExceptionEntry) {
 	if !h.oversize.take(h.now) { // its own: a flood of errors must not keep senders from finding out
 		h.count(DropLimited)
@@ -193,6 +194,10 @@ func (h *Handler) tooBigFor(p *packet, e *regs.ExceptionEntry) {
 	}
 	if len(p.ip) <= mtu { // the path has become wider since
 		h.count(DropOversize)
+		return
+	}
+	if p.cuttable() {
+		h.reinjectBack(p.port, p.frame, uint32(p.ip4.Id))
 		return
 	}
 	h.tooBig(p, mtu)

@@ -18,6 +18,7 @@ import (
 	"splicenic/runtime/admin"
 	"splicenic/runtime/config"
 	"splicenic/runtime/daemon"
+	"splicenic/runtime/ipvs"
 	"splicenic/runtime/view"
 )
 
@@ -91,11 +92,36 @@ func Import(f admin.File) (Imported, error) {
 	if err != nil {
 		return Imported{}, err
 	}
-	r := Imported{YAML: g.YAML(), Left: []string{}}
-	for _, p := range g.Left {
+	return imported(g.YAML(), g.Left), nil
+}
+
+func imported(yaml string, left config.Problems) Imported {
+	r := Imported{YAML: yaml, Left: []string{}}
+	for _, p := range left {
 		r.Left = append(r.Left, p.String())
 	}
-	return r, nil
+	return r
+}
+
+// ImportIPVS makes services and groups of dumps of ipvsadm and of keepalived.conf. marks say which packets have a firewall
+// mark: "3=198.18.0.80:80".
+func ImportIPVS(files []admin.File, marks []string) (Imported, error) {
+	known := map[uint32][]ipvs.Listen{}
+	for _, s := range marks {
+		mark, list, err := ipvs.ParseMark(s)
+		if err != nil {
+			return Imported{}, Usage(err.Error(), "see splicectl ipvs import --help")
+		}
+		known[mark] = append(known[mark], list...)
+	}
+	m := ipvs.NewImporter(known)
+	for _, f := range files {
+		if err := m.Add(f.File, []byte(f.Text)); err != nil {
+			return Imported{}, err
+		}
+	}
+	g := m.Finish()
+	return imported(g.YAML(), g.Left), nil
 }
 
 // ReadDump reads what `reg dump -o json` printed; without a name it is what a dump says right after a reset.

@@ -140,6 +140,7 @@ func (r *runner) operate(ctx context.Context, stop context.CancelCauseFunc, c *c
 	if r.daemon, err = daemon.New(daemon.Config{Card: r.card, Log: r.cfg.Log, State: r.body.state}); err != nil {
 		return err
 	}
+	defer r.daemon.Close()
 	if _, err := r.daemon.Apply(ctx, c); err != nil {
 		return r.cause(ctx, fmt.Errorf("apply %s: %w", r.cfg.File, err))
 	}

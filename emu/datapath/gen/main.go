@@ -66,7 +66,7 @@ func document() []byte {
 
 // writeState writes one state's rows; kinds that fare alike share a line.
 func writeState(b *bytes.Buffer, rows []datapath.Row) {
-	fmt.Fprintf(b, "\n## %s\n\n| side | kinds | verdict | executor | sends | counter | then |\n|---|---|---|---|---|---|---|\n", strings.ToUpper(stateName(rows[0].State)))
+	fmt.Fprintf(b, "\n## %s\n\n| side | kinds | verdict | executor | sends | counter | then |\n|---|---|---|---|---|---|---|\n", datapath.StateName(rows[0].State))
 	written := make([]bool, len(rows))
 	for i, r := range rows {
 		if written[i] {
@@ -109,28 +109,8 @@ func stateNames(set datapath.States) string {
 	var names []string
 	for s := datapath.State(0); set>>s != 0; s++ {
 		if set>>s&1 != 0 {
-			names = append(names, strings.ToUpper(stateName(s)))
+			names = append(names, datapath.StateName(s))
 		}
 	}
 	return strings.Join(names, ", ")
-}
-
-// stateName finds the name of a state in the page's format.
-func stateName(s datapath.State) string {
-	for _, f := range regs.Formats {
-		if f.Name != "page" {
-			continue
-		}
-		for _, x := range f.Words[regs.PageControl].Fields {
-			if x.Name != "state" {
-				continue
-			}
-			for _, v := range x.Values {
-				if v.Value == uint32(s) {
-					return v.Name
-				}
-			}
-		}
-	}
-	return "unknown"
 }

@@ -8,8 +8,9 @@ import (
 // A Fragment is an IP packet that is a part of one.
 type Fragment struct {
 	Src, Dst netip.Addr
-	id       uint32
-	offset   int // of the data in the whole packet's
+	Protocol uint8  // of what was cut
+	ID       uint32 // the same in all fragments of a packet; 16 bits of it with IPv4
+	offset   int    // of the data in the whole packet's
 	more     bool
 	ecn      byte
 	header   []byte // what goes before the data in the whole packet; only the first one's counts
@@ -17,7 +18,11 @@ type Fragment struct {
 }
 
 const (
+	protocolIPIP     = 4
 	protocolTCP      = 6
+	protocolUDP      = 17
+	protocolIPv6     = 41
+	protocolGRE      = 47
 	nextFragment     = 44
 	maxExtensions    = 8
 	maxData          = 65535
@@ -25,6 +30,8 @@ const (
 	offsetMask       = 0x1fff
 	fragmentHeader   = 8
 	leastTCP         = 20
+	leastUDP         = 8
+	leastTunnel      = 4
 	ecnMask          = 3
 	notECT, ecnCE    = 0, 3
 	hopByHop         = 0
@@ -33,8 +40,17 @@ const (
 	ip4Least, ip6Len = 20, 40
 )
 
-// Parse reads an IP packet, from its header to its end. It returns false for what is no fragment, or not of TCP; a malformed
-// fragment of TCP is one, and Add says so.
+// taken says whether packets of a protocol are put together: those that connections are made of.
+func taken(protocol uint8) bool {
+	switch protocol {
+	case protocolTCP, protocolUDP, protocolIPIP, protocolIPv6, protocolGRE:
+		return true
+	}
+	return false
+}
+
+// Parse reads an IP packet, from its header to its end. It returns false for what is no fragment, or not of TCP, UDP or a
+// tunnel; a malformed fragment of those is one, and Add says so.
 func Parse(ip []byte) (f Fragment, ok bool) {
 	switch {
 	case len(ip) >= ip4Least && ip[0]>>4 == 4:
@@ -48,11 +64,11 @@ func Parse(ip []byte) (f Fragment, ok bool) {
 func parse4(ip []byte) (f Fragment, ok bool) {
 	header := int(ip[0]&15) * 4
 	field := binary.BigEndian.Uint16(ip[6:])
-	if header < ip4Least || len(ip) < header || ip[9] != protocolTCP || field&(moreFragments|offsetMask) == 0 {
+	if header < ip4Least || len(ip) < header || !taken(ip[9]) || field&(moreFragments|offsetMask) == 0 {
 		return f, false
 	}
 	return Fragment{
-		Src: netip.AddrFrom4([4]byte(ip[12:])), Dst: netip.AddrFrom4([4]byte(ip[16:])), id: uint32(binary.BigEndian.Uint16(ip[4:])),
+		Src: netip.AddrFrom4([4]byte(ip[12:])), Dst: netip.AddrFrom4([4]byte(ip[16:])), Protocol: ip[9], ID: uint32(binary.BigEndian.Uint16(ip[4:])),
 		offset: int(field&offsetMask) * 8, more: field&moreFragments != 0, ecn: ip[1] & ecnMask, header: ip[:header], data: ip[header:],
 	}, true
 }
@@ -62,14 +78,14 @@ func parse6(ip []byte) (f Fragment, ok bool) {
 	for range maxExtensions {
 		switch ip[next] {
 		case nextFragment:
-			if len(ip) < at+fragmentHeader || ip[at] != protocolTCP {
+			if len(ip) < at+fragmentHeader || !taken(ip[at]) {
 				return f, false
 			}
 			header := append([]byte(nil), ip[:at]...)
 			header[next] = ip[at]
 			field := binary.BigEndian.Uint16(ip[at+2:])
 			return Fragment{
-				Src: netip.AddrFrom16([16]byte(ip[8:])), Dst: netip.AddrFrom16([16]byte(ip[24:])), id: binary.BigEndian.Uint32(ip[at+4:]),
+				Src: netip.AddrFrom16([16]byte(ip[8:])), Dst: netip.AddrFrom16([16]byte(ip[24:])), Protocol: ip[at], ID: binary.BigEndian.Uint32(ip[at+4:]),
 				offset: int(field &^ 7), more: field&1 != 0, ecn: ip[1] >> 4 & ecnMask, header: header, data: ip[at+fragmentHeader:],
 			}, true
 		case hopByHop, routing, destinationOpts:
@@ -95,15 +111,21 @@ func (f *Fragment) wrong() bool {
 	return len(f.data) == 0 || f.more && len(f.data)%8 != 0 || len(f.header)+f.offset+len(f.data) > maxData
 }
 
-// tiny says whether a first fragment has less than the TCP header (RFC 1858, RFC 7112), or one that is too short to be
-// one.
+// tiny says whether a first fragment has less than the header of what was cut (RFC 1858, RFC 7112), or one that is too
+// short to be one.
 func (f *Fragment) tiny() bool {
 	if f.offset != 0 {
 		return false
 	}
-	if len(f.data) < leastTCP {
-		return true
+	switch f.Protocol {
+	case protocolTCP:
+		if len(f.data) < leastTCP {
+			return true
+		}
+		header := int(f.data[12]>>4) * 4
+		return header < leastTCP || len(f.data) < header
+	case protocolUDP:
+		return len(f.data) < leastUDP
 	}
-	header := int(f.data[12]>>4) * 4
-	return header < leastTCP || len(f.data) < header
+	return len(f.data) < leastTunnel
 }

@@ -27,11 +27,11 @@ const (
 	Duplicate         // it was there already
 	Dropped           // its packet is dropped already
 	Malformed         // it cannot be one
-	Tiny              // a first fragment without the whole TCP header; its packet is dropped
+	Tiny              // a first fragment without the whole transport header; its packet is dropped
 	Overlap           // it overlaps another; its packet is dropped
 	TooMany           // more fragments than a packet may have; it is dropped
 	Full              // its source has as many packets here as it may
-	Checksum          // the whole packet has a wrong TCP checksum
+	Checksum          // the whole packet has a wrong TCP or UDP checksum, or a UDP length that is not its own
 )
 
 // A Place is where a fragment came in: packets of two places never mix.
@@ -43,6 +43,7 @@ type Place struct {
 type key struct {
 	place    Place
 	src, dst netip.Addr
+	protocol uint8
 	id       uint32
 }
 
@@ -97,9 +98,9 @@ func (t *Table) Add(at Place, link []byte, f *Fragment, now time.Duration) (w Wh
 		if f.tiny() {
 			return w, Tiny
 		}
-		return finish(link, f.header, f.data, 1<<f.ecn)
+		return finish(link, f.header, f.data, f.Protocol, f.ID, 1<<f.ecn)
 	}
-	k := key{at, f.Src, f.Dst, f.id}
+	k := key{at, f.Src, f.Dst, f.Protocol, f.ID}
 	p := t.packets[k]
 	if p == nil {
 		if p = t.begin(k, now); p == nil {
@@ -125,7 +126,7 @@ func (t *Table) Add(at Place, link []byte, f *Fragment, now time.Duration) (w Wh
 	for _, x := range p.pieces {
 		data = append(data, x.data...)
 	}
-	w, v = finish(p.link, p.header, data, p.ecnSeen)
+	w, v = finish(p.link, p.header, data, k.protocol, k.id, p.ecnSeen)
 	t.remove(p)
 	return w, v
 }

@@ -4,11 +4,19 @@ import (
 	"encoding/binary"
 )
 
-// A Whole is a packet put together, its TCP checksum found right.
+// A Whole is a packet put together, its TCP or UDP checksum found right.
 type Whole struct {
 	link, header []byte
-	segment      []byte // TCP header and payload
+	segment      []byte // what was cut
+	protocol     uint8
+	id           uint32
 }
+
+// TCP says whether Segments can be asked, and Frame else.
+func (w *Whole) TCP() bool { return w.protocol == protocolTCP }
+
+// ID is the identification of the packet's fragments.
+func (w *Whole) ID() uint32 { return w.id }
 
 const (
 	flagFIN = 0x01
@@ -21,12 +29,12 @@ const (
 
 // finish makes a packet of its parts. seen are the ECN code points of its fragments: one that met congestion did so for all,
 // unless another says that its sender does not do ECN (RFC 3168 5.3).
-func finish(link, header, segment []byte, seen byte) (w Whole, v Verdict) {
+func finish(link, header, segment []byte, protocol uint8, id uint32, seen byte) (w Whole, v Verdict) {
 	ce := seen&(1<<ecnCE) != 0
 	if ce && seen&(1<<notECT) != 0 {
 		return w, Overlap // nobody sends such a packet: it is of two
 	}
-	w = Whole{append([]byte(nil), link...), append([]byte(nil), header...), segment}
+	w = Whole{append([]byte(nil), link...), append([]byte(nil), header...), segment, protocol, id}
 	if ce {
 		if w.four() {
 			w.header[1] |= ecnCE
@@ -34,10 +42,27 @@ func finish(link, header, segment []byte, seen byte) (w Whole, v Verdict) {
 			w.header[1] |= ecnCE << 4
 		}
 	}
-	if w.sum(segment) != 0xffff {
+	if !w.intact() {
 		return Whole{}, Checksum
 	}
 	return w, Complete
+}
+
+// intact checks what was cut as far as its protocol lets it be checked. A UDP datagram over IPv4 may have no checksum.
+func (w *Whole) intact() bool {
+	switch w.protocol {
+	case protocolTCP:
+		return w.sum(w.segment) == 0xffff
+	case protocolUDP:
+		if int(binary.BigEndian.Uint16(w.segment[4:])) != len(w.segment) {
+			return false
+		}
+		if w.segment[6]|w.segment[7] == 0 {
+			return w.four()
+		}
+		return w.sum(w.segment) == 0xffff
+	}
+	return true
 }
 
 func (w *Whole) four() bool { return w.header[0]>>4 == 4 }
@@ -52,7 +77,7 @@ func (w *Whole) sum(segment []byte) uint32 {
 	if w.four() {
 		end = at + 8
 	}
-	return Sum(segment, Sum(w.header[at:end], uint32(len(segment))+protocolTCP))
+	return Sum(segment, Sum(w.header[at:end], uint32(len(segment))+uint32(w.protocol)))
 }
 
 // Sum is the one's complement sum of b and a start value (RFC 1071).
@@ -111,6 +136,9 @@ func (w *Whole) Segments(mtu int, f func(frame []byte)) bool {
 	}
 	return true
 }
+
+// Frame is the packet in one piece, however long.
+func (w *Whole) Frame() []byte { return w.frame(w.segment, 0) }
 
 // frame puts link and IP header before the nth segment.
 func (w *Whole) frame(segment []byte, n int) []byte {

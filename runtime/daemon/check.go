@@ -1,0 +1,271 @@
+package daemon
+
+import (
+	"net/netip"
+	"time"
+
+	"splicenic/runtime/config"
+	"splicenic/runtime/health"
+	"splicenic/runtime/view"
+)
+
+// A member is a server of a group. The same server may be asked in another way as a member of another group.
+type member struct {
+	group  string
+	server netip.AddrPort
+}
+
+// checks are the health checks of the configuration in force.
+type checks struct {
+	checker *health.Checker
+	shown   uint64                   // version of the checker that the tables show
+	hops    uint64                   // version of the neighbours that the checker knows
+	quorums map[string]health.Quorum // by group, as the tables show them
+	packets []health.Packet
+}
+
+// keyOfCheck is how the checker knows a server of a group; false where nobody asks it.
+func keyOfCheck(g *config.Group, server netip.AddrPort) (k health.CheckKey, ok bool) {
+	c := &g.Check
+	k.Server = server
+	k.Check = health.Check{
+		Kind: kinds[c.Type], Port: c.Port, Interval: c.Interval, Timeout: c.Timeout, Rise: c.Rise, Fall: c.Fall, Down: c.StartDown,
+		Path: c.Path, Host: c.Host, Send: c.Send, Expect: c.Expect,
+	}
+	for i, r := range c.Status[:min(len(c.Status), health.MaxRanges)] {
+		k.Check.Status[i] = health.Range(r)
+	}
+	return k, c.Type != config.NoCheck
+}
+
+var kinds = map[config.CheckType]health.Kind{
+	config.TCPCheck: health.TCP, config.HTTPCheck: health.HTTP, config.PingCheck: health.Ping, config.UDPCheck: health.UDP,
+}
+
+// wantChecks tells the checker whom to ask. Two groups that ask a server the same share its check.
+func (d *Daemon) wantChecks() {
+	d.checks.hops = d.h.Neighbours().Version()
+	var targets []health.CheckTarget
+	seen := map[health.CheckKey]bool{}
+	for i := range d.cfg.Groups {
+		g := &d.cfg.Groups[i]
+		for _, s := range g.Servers {
+			if k, ok := keyOfCheck(g, s.Addr); ok && !seen[k] {
+				seen[k] = true
+				t := health.CheckTarget{CheckKey: k}
+				t.From, t.Ready = d.h.Source(s.Addr.Addr())
+				targets = append(targets, t)
+			}
+		}
+	}
+	d.checks.checker.Want(targets, d.now)
+}
+
+// check sends the health checks that are due, and says what they found out. It returns true where the tables are to show
+// something else.
+func (d *Daemon) check() bool {
+	if d.h.Neighbours().Version() != d.checks.hops {
+		d.wantChecks()
+	}
+	d.checks.packets = d.checks.checker.Step(d.now, d.checks.packets[:0])
+	for _, p := range d.checks.packets {
+		d.h.Send(p.Data, p.To)
+	}
+	clear(d.checks.packets)
+	for _, e := range d.checks.checker.Events() {
+		if e.Up {
+			d.log.Info("server is up", "server", e.Server, "check", e.Check.Kind, "result", e.Result)
+		} else {
+			d.log.Warn("server is down", "server", e.Server, "check", e.Check.Kind, "result", e.Result)
+		}
+	}
+	return d.checks.checker.Version() != d.checks.shown
+}
+
+// deliver gives the checks an IP packet for an address of the card's; false where it answers none.
+func (d *Daemon) deliver(packet []byte) bool { return d.checks.checker.Deliver(packet, d.now) }
+
+// health adds what the tables depend on of the checks.
+func (d *Daemon) health(in *Inputs) {
+	in.Dead, in.Quorums = map[member]bool{}, map[string]health.Quorum{}
+	for i := range in.Config.Groups {
+		g := &in.Config.Groups[i]
+		sum := uint64(0)
+		for _, s := range g.Servers {
+			if k, ok := keyOfCheck(g, s.Addr); ok && !d.checks.checker.Healthy(k) {
+				in.Dead[member{g.Name, s.Addr}] = true
+			}
+			sum += uint64(in.weight(g, &s))
+		}
+		q := health.Quorum{Need: g.Quorum, Hysteresis: g.Hysteresis, Lost: d.checks.quorums[g.Name].Lost}
+		in.Quorums[g.Name] = q.Next(sum)
+	}
+}
+
+// serves notes that the tables show what in says, and logs which groups lost their quorum or have it again.
+func (d *Daemon) serves(in *Inputs) {
+	for i := range in.Config.Groups {
+		g := &in.Config.Groups[i]
+		was, is := d.checks.quorums[g.Name].Lost, in.Quorums[g.Name].Lost
+		to := "none"
+		if !g.Sorry.Nowhere() {
+			to = g.Sorry.String()
+		}
+		switch {
+		case is && !was:
+			d.log.Warn("group lost its quorum", "group", g.Name, "sorry", to)
+		case was && !is:
+			d.log.Info("group has its quorum again", "group", g.Name, "sorry", to)
+		}
+	}
+	d.checks.quorums = in.Quorums
+}
+
+// Close ends what the daemon's health checks run. It is the last call.
+func (d *Daemon) Close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.checks.checker.Close()
+}
+
+// weight is what a server of a group counts for new connections: the operator's weight or the configuration's, and none
+// where it is dead.
+func (in *Inputs) weight(g *config.Group, s *config.Server) uint16 {
+	if in.Down[s.Addr] || in.Dead[member{g.Name, s.Addr}] {
+		return 0
+	}
+	if w, ok := in.Weights[s.Addr]; ok {
+		return w
+	}
+	return s.Weight
+}
+
+// serving finds the group whose servers take the new connections of g: g itself, or while it has no quorum the group that
+// is sorry for it, and so on; nil where those are answered instead. Without anything sorry what is alive of a group goes on.
+func (in *Inputs) serving(g *config.Group) *config.Group {
+	for range in.Config.Groups { // a configuration has no rings, and this has an end all the same
+		if !in.Quorums[g.Name].Lost || g.Sorry.Nowhere() {
+			return g
+		}
+		next := in.Config.Group(g.Sorry.Group)
+		if next == nil {
+			return nil
+		}
+		g = next
+	}
+	return g
+}
+
+// dead says of servers whether every group that has them found them dead: they are closed to new connections, by whatever
+// way those come.
+func (in *Inputs) dead() map[netip.AddrPort]bool {
+	dead := map[netip.AddrPort]bool{}
+	for i := range in.Config.Groups {
+		g := &in.Config.Groups[i]
+		for _, s := range g.Servers {
+			is := in.Down[s.Addr] || in.Dead[member{g.Name, s.Addr}]
+			was, seen := dead[s.Addr]
+			dead[s.Addr] = is && (was || !seen)
+		}
+	}
+	return dead
+}
+
+// A CheckedServer is a server of a group with what its check found out.
+type CheckedServer struct {
+	Group string
+	health.Checked
+	Age  time.Duration // since the last check ended; zero: there was none
+	Held time.Duration // since it came to be up or down
+}
+
+// Checks lists the servers that are asked, by group in the order of the file.
+func (d *Daemon) Checks() []CheckedServer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.checkedServers()
+}
+
+func (d *Daemon) checkedServers() []CheckedServer {
+	list := []CheckedServer{}
+	if d.cfg == nil {
+		return list
+	}
+	of := map[health.CheckKey]health.Checked{}
+	for _, c := range d.checks.checker.List() {
+		of[c.CheckKey] = c
+	}
+	for i := range d.cfg.Groups {
+		g := &d.cfg.Groups[i]
+		for _, s := range g.Servers {
+			k, ok := keyOfCheck(g, s.Addr)
+			c, known := of[k]
+			if !ok || !known {
+				continue
+			}
+			x := CheckedServer{Group: g.Name, Checked: c, Held: d.now - c.Since}
+			if c.Result != "" {
+				x.Age = d.now - c.At
+			}
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+// A GroupHealth is how much of a group serves.
+type GroupHealth struct {
+	Group   string
+	Weight  uint64 // of the servers that are not dead
+	Quorum  health.Quorum
+	Serving string // the group whose servers serve, or the answer that is given instead
+}
+
+// GroupHealths lists the groups in the order of the file.
+func (d *Daemon) GroupHealths() []GroupHealth {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := []GroupHealth{}
+	if d.cfg == nil {
+		return list
+	}
+	in := &Inputs{Config: d.cfg}
+	d.health(in)
+	for i := range d.cfg.Groups {
+		g := &d.cfg.Groups[i]
+		x := GroupHealth{Group: g.Name, Quorum: in.Quorums[g.Name]}
+		for _, s := range g.Servers {
+			x.Weight += uint64(in.weight(g, &s))
+		}
+		if to := in.serving(g); to != nil {
+			x.Serving = to.Name
+		} else {
+			x.Serving = g.Sorry.String()
+		}
+		list = append(list, x)
+	}
+	return list
+}
+
+// healthCounters are the checks in numbers.
+func (d *Daemon) healthCounters(s view.Stats) {
+	var up, down, rises, falls, passed, failed, lost uint64
+	for _, c := range d.checks.checker.List() {
+		if c.Up {
+			up++
+		} else {
+			down++
+		}
+		rises, falls, passed, failed = rises+c.Rises, falls+c.Falls, passed+c.Passed, failed+c.Failed
+	}
+	for _, q := range d.checks.quorums {
+		if q.Lost {
+			lost++
+		}
+	}
+	for name, n := range map[string]uint64{
+		"up": up, "down": down, "rises": rises, "falls": falls, "passed": passed, "failed": failed, "quorum_lost": lost,
+	} {
+		s.Set("health."+name, n)
+	}
+}

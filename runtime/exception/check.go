@@ -1,0 +1,68 @@
+package exception
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+)
+
+// check offers a frame to the health checks. It comes before everything that a flood of others has its bounds in: what
+// answers a check in flight is known by a look at a few fields, and a server must not be down because somebody else is loud.
+func (h *Handler) check(frame []byte) bool {
+	if h.cfg.Check == nil || !h.cfg.Check(carried(frame)) {
+		return false
+	}
+	h.count(CheckAnswer)
+	return true
+}
+
+// carried is the IP packet in a frame for one station, with one VLAN tag or none; nil where there is none.
+func carried(frame []byte) []byte {
+	at := 12
+	if len(frame) < at+2 || frame[0]&1 != 0 {
+		return nil
+	}
+	kind := layers.EthernetType(binary.BigEndian.Uint16(frame[at:]))
+	if kind == layers.EthernetTypeDot1Q && len(frame) >= at+6 {
+		at += 4
+		kind = layers.EthernetType(binary.BigEndian.Uint16(frame[at:]))
+	}
+	if kind != layers.EthernetTypeIPv4 && kind != layers.EthernetTypeIPv6 {
+		return nil
+	}
+	return frame[at+2:]
+}
+
+// Source finds the address of ours from which a server is asked, invalid where there is none, and says whether its next
+// hop is resolved.
+func (h *Handler) Source(server netip.Addr) (from netip.Addr, ready bool) {
+	hop, ok := h.st.Config.Route(server)
+	if !ok || hop.Port >= len(h.st.Ports) {
+		return netip.Addr{}, false
+	}
+	_, state := h.table.Get(keyOf(hop))
+	return h.near(hop), state.Usable()
+}
+
+// Send sends an IP packet from an address of ours to a server. One that is lost here is as good as lost on the way.
+func (h *Handler) Send(packet []byte, server netip.Addr) {
+	hop, ok := h.st.Config.Route(server)
+	if !ok || hop.Port >= len(h.st.Ports) {
+		h.count(DropNextHop)
+		return
+	}
+	mac, state := h.table.Get(keyOf(hop))
+	if !state.Usable() {
+		h.count(DropNextHop)
+		return
+	}
+	kind := layers.EthernetTypeIPv4
+	if server.Is6() {
+		kind = layers.EthernetTypeIPv6
+	}
+	if h.emit(hop.Port, hop.VLAN, mac, kind, gopacket.Payload(packet)) {
+		h.count(Check)
+	}
+}
