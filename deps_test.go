@@ -85,7 +85,7 @@ tools/demo              regs driver emu/port runtime/config runtime/daemon tools
 tools/control           regs driver driver/device driver/discover driver/vfio runtime/... tools/card tools/open
 tools/host              driver driver/device runtime/... tools/card tools/control tools/open
 tools/ruletest          runtime/config runtime/head runtime/rule
-tools/show              regs runtime/view tools/control
+tools/show              regs runtime/dns runtime/view tools/control
 tools/splicectl         runtime/admin runtime/view tools/...
 tools/vm                tools/vm/agent
 tools/vm/init           tools/vm/agent

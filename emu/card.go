@@ -48,6 +48,7 @@ type Card struct {
 	out      *datapath.Output
 	wires    [regs.PortInstances]wire
 	inject   []frame.Frame
+	maxFrame int         // bytes of a frame that the ports take
 	punted   frame.Frame // what punt cuts out of a frame
 	cutter   port.Cutter
 	bulk     []byte // bulk commands and snapshots pass through here
@@ -82,13 +83,15 @@ func New(cfg Config) (*Card, error) {
 	c.core = datapath.New(c.reg, m, c.cams[0], c.cams[1], c.host)
 	c.core.SetOneArmed(cfg.Server == nil)
 	c.core.SetPunt(c.punt)
+	c.core.SetSpill(c.spill)
 	maxFrame := 0
 	for i, p := range []port.Port{cfg.Client, cfg.Server} {
 		c.wires[i].init(i, p)
 		maxFrame = max(maxFrame, c.wires[i].maxFrame())
 	}
 	c.out = datapath.NewOutput(maxFrame)
-	c.inject = newFrames(injectBatch, frame.Headroom+maxFrame)
+	c.maxFrame = maxFrame
+	c.inject = newFrames(injectBatch, frame.Headroom+max(maxFrame, frame.MaxBytes))
 	c.powerOn()
 	return c, nil
 }

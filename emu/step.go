@@ -95,12 +95,16 @@ func (c *Card) injected() bool {
 		if size == 0 {
 			continue
 		}
+		if size > c.maxFrame && e.FlagsBack == 0 {
+			c.reg.Add64(regs.RingTruncated+regs.RingInject*regs.RingStride, 1)
+			continue
+		}
 		f.Start, f.End, f.Offload = frame.Headroom, frame.Headroom+uint32(size), frame.Offload{}
 		switch e.ControlType {
 		case regs.InjectControlTypeEmit:
 			c.out.Ports[e.ControlPort] = append(c.out.Ports[e.ControlPort], f)
 		case regs.InjectControlTypeReinject:
-			c.core.Process(int(e.ControlPort), c.inject[n:n+1], c.out)
+			c.core.Reinject(&e, c.inject[n:n+1], c.out)
 		}
 	}
 	if n == 0 {

@@ -3,6 +3,7 @@ package emu
 import (
 	"encoding/binary"
 
+	"splicenic/emu/datapath"
 	"splicenic/emu/frame"
 	"splicenic/emu/port"
 	"splicenic/regs"
@@ -11,19 +12,24 @@ import (
 // maxLoops bounds how often one step takes a frame back in through a port in loopback.
 const maxLoops = 4
 
-// transmit sends what a batch has put out, port by port, and empties the output.
+// transmit sends what a batch has put out, and takes back in what a port in loopback sent.
 func (c *Card) transmit() {
-	for i := range c.out.Ports {
-		if fs := c.out.Ports[i]; len(fs) > 0 {
-			c.send(&c.wires[i], fs)
-		}
-	}
-	c.out.Reset()
+	c.spill(c.out)
 	for i := range c.wires {
 		if len(c.wires[i].looped) > 0 {
 			c.loopBack(i)
 		}
 	}
+}
+
+// spill sends what an output holds, port by port, and empties it.
+func (c *Card) spill(out *datapath.Output) {
+	for i := range out.Ports {
+		if fs := out.Ports[i]; len(fs) > 0 {
+			c.send(&c.wires[i], fs)
+		}
+	}
+	out.Reset()
 }
 
 func (c *Card) send(w *wire, fs []*frame.Frame) {

@@ -49,6 +49,7 @@ type PageEntry struct {
 	ClientAddress            [4]uint32
 	AIndexServer             uint32
 	AIndexLocalAddress       uint32
+	AIndexAnswers            uint32
 	ALocalPort               uint32
 	ALocalMss                uint32
 	ADeltaClient             uint32
@@ -79,6 +80,7 @@ type PageEntry struct {
 	AWindowServer            uint32
 	BIndexServer             uint32
 	BIndexLocalAddress       uint32
+	BIndexAnswers            uint32
 	BLocalPort               uint32
 	BLocalMss                uint32
 	BDeltaClient             uint32
@@ -185,6 +187,7 @@ func (p *PageEntry) Decode(w []uint32) {
 	copy(p.ClientAddress[:], w[PageClientAddress:])
 	p.AIndexServer = PageAIndexServer(w[PageAIndex])
 	p.AIndexLocalAddress = PageAIndexLocalAddress(w[PageAIndex])
+	p.AIndexAnswers = PageAIndexAnswers(w[PageAIndex])
 	p.ALocalPort = PageALocalPort(w[PageALocal])
 	p.ALocalMss = PageALocalMss(w[PageALocal])
 	p.ADeltaClient = w[PageADeltaClient]
@@ -215,6 +218,7 @@ func (p *PageEntry) Decode(w []uint32) {
 	p.AWindowServer = PageAWindowServer(w[PageAWindow])
 	p.BIndexServer = PageBIndexServer(w[PageBIndex])
 	p.BIndexLocalAddress = PageBIndexLocalAddress(w[PageBIndex])
+	p.BIndexAnswers = PageBIndexAnswers(w[PageBIndex])
 	p.BLocalPort = PageBLocalPort(w[PageBLocal])
 	p.BLocalMss = PageBLocalMss(w[PageBLocal])
 	p.BDeltaClient = w[PageBDeltaClient]
@@ -320,7 +324,8 @@ func (p *PageEntry) Encode(w []uint32) {
 	w[PageHeldBoundary] = p.HeldBoundary
 	copy(w[PageClientAddress:], p.ClientAddress[:])
 	w[PageAIndex] = p.AIndexServer&PageAIndexServerMask |
-		p.AIndexLocalAddress<<PageAIndexLocalAddressShift&PageAIndexLocalAddressMask
+		p.AIndexLocalAddress<<PageAIndexLocalAddressShift&PageAIndexLocalAddressMask |
+		p.AIndexAnswers<<PageAIndexAnswersShift&PageAIndexAnswersMask
 	w[PageALocal] = p.ALocalPort&PageALocalPortMask |
 		p.ALocalMss<<PageALocalMssShift&PageALocalMssMask
 	w[PageADeltaClient] = p.ADeltaClient
@@ -350,7 +355,8 @@ func (p *PageEntry) Encode(w []uint32) {
 	w[PageAWindow] = p.AWindowClient&PageAWindowClientMask |
 		p.AWindowServer<<PageAWindowServerShift&PageAWindowServerMask
 	w[PageBIndex] = p.BIndexServer&PageBIndexServerMask |
-		p.BIndexLocalAddress<<PageBIndexLocalAddressShift&PageBIndexLocalAddressMask
+		p.BIndexLocalAddress<<PageBIndexLocalAddressShift&PageBIndexLocalAddressMask |
+		p.BIndexAnswers<<PageBIndexAnswersShift&PageBIndexAnswersMask
 	w[PageBLocal] = p.BLocalPort&PageBLocalPortMask |
 		p.BLocalMss<<PageBLocalMssShift&PageBLocalMssMask
 	w[PageBDeltaClient] = p.BDeltaClient
@@ -422,6 +428,7 @@ type CamWordEntry struct {
 	PortsPort        uint32
 	PortsDestination uint32
 	IndexIndex       uint32
+	IndexVip         uint32
 	Address          [3]uint32
 }
 
@@ -439,6 +446,7 @@ func (c *CamWordEntry) Decode(w []uint32) {
 	c.PortsPort = CamWordPortsPort(w[CamWordPorts])
 	c.PortsDestination = CamWordPortsDestination(w[CamWordPorts])
 	c.IndexIndex = CamWordIndexIndex(w[CamWordIndex])
+	c.IndexVip = CamWordIndexVip(w[CamWordIndex])
 	copy(c.Address[:], w[CamWordAddress:])
 }
 
@@ -455,7 +463,8 @@ func (c *CamWordEntry) Encode(w []uint32) {
 		c.HandleGeneration<<CamWordHandleGenerationShift&CamWordHandleGenerationMask
 	w[CamWordPorts] = c.PortsPort&CamWordPortsPortMask |
 		c.PortsDestination<<CamWordPortsDestinationShift&CamWordPortsDestinationMask
-	w[CamWordIndex] = c.IndexIndex & CamWordIndexIndexMask
+	w[CamWordIndex] = c.IndexIndex&CamWordIndexIndexMask |
+		c.IndexVip<<CamWordIndexVipShift&CamWordIndexVipMask
 	copy(w[CamWordAddress:], c.Address[:])
 	clear(w[7:8])
 }
@@ -1219,6 +1228,7 @@ type ExceptionEntry struct {
 	IndexService     uint32
 	IndexServer      uint32
 	Back             uint32
+	Mtu              uint32
 }
 
 // Decode reads the entry from w, which holds at least ExceptionWords words.
@@ -1242,6 +1252,7 @@ func (e *ExceptionEntry) Decode(w []uint32) {
 	e.IndexService = ExceptionIndexService(w[ExceptionIndex])
 	e.IndexServer = ExceptionIndexServer(w[ExceptionIndex])
 	e.Back = w[ExceptionBack]
+	e.Mtu = w[ExceptionMtu]
 }
 
 // Encode writes the entry to w, which holds at least ExceptionWords words. What does not fit its field is cut off.
@@ -1265,7 +1276,8 @@ func (e *ExceptionEntry) Encode(w []uint32) {
 	w[ExceptionIndex] = e.IndexService&ExceptionIndexServiceMask |
 		e.IndexServer<<ExceptionIndexServerShift&ExceptionIndexServerMask
 	w[ExceptionBack] = e.Back
-	clear(w[10:16])
+	w[ExceptionMtu] = e.Mtu
+	clear(w[11:16])
 }
 
 // EventEntry is one decoded event. Reserved bits are dropped by Decode and cleared by Encode.

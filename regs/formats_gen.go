@@ -44,7 +44,7 @@ const (
 	StatusDma          = 9
 )
 
-// Format page. Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255.
+// Format page. Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on.
 const (
 	PageBytes = 256
 	PageWords = 64
@@ -95,8 +95,8 @@ const (
 	PageBIsn               = 45 // Our initial sequence number toward the server: the client's, less the bytes that the host inserted.
 	PageBRto               = 46 // Retransmission of what the card sent itself. (ticks)
 	PageBWindow            = 47 // Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes. (bytes)
-	PageBoundaryClient     = 48 // Client sequence number from which leg set B is in force, client to server; with client_link.last_request the end of the only request.
-	PageBoundaryServer     = 49 // Sequence number in the client's view from which leg set B is in force, server to client.
+	PageBoundaryClient     = 48 // Client sequence number from which leg set B is in force, client to server; with client_link.last_request the end of the only request. Passed: the client's stream was last altered before it.
+	PageBoundaryServer     = 49 // Sequence number in the client's view from which leg set B is in force, server to client. Passed: the server's stream was last altered before it, in the client's numbers as they were without adjustments.
 	PageFinClient          = 50 // Sequence number after the client's FIN.
 	PageFinServer          = 51 // Sequence number after the server's FIN, in the client's numbers.
 	PageDeadline           = 52 // The one next deadline: retransmission or end of the state. (ticks)
@@ -627,7 +627,7 @@ func SetPageAIndexServer(w, v uint32) uint32 { return w&^PageAIndexServerMask | 
 
 const (
 	PageAIndexLocalAddressShift        = 16
-	PageAIndexLocalAddressMask  uint32 = 0xffff0000
+	PageAIndexLocalAddressMask  uint32 = 0x1fff0000
 )
 
 // PageAIndexLocalAddress is page.a_index.local_address of w: Local-address index with FULLNAT.
@@ -638,6 +638,22 @@ func PageAIndexLocalAddress(w uint32) uint32 {
 // SetPageAIndexLocalAddress puts v into w; what does not fit is cut off.
 func SetPageAIndexLocalAddress(w, v uint32) uint32 {
 	return w&^PageAIndexLocalAddressMask | v<<PageAIndexLocalAddressShift&PageAIndexLocalAddressMask
+}
+
+const (
+	PageAIndexAnswersShift         = 29
+	PageAIndexAnswersMask   uint32 = 0xe0000000
+	PageAIndexAnswersClient        = 0
+	PageAIndexAnswersLocal         = 1
+	PageAIndexAnswersVip           = 2
+)
+
+// PageAIndexAnswers is page.a_index.answers of w: How the server's answers are known. client: they go from the server's address to the client. local: they go to the local address. vip: they go from the VIP to the client, of a server behind a tunnel.
+func PageAIndexAnswers(w uint32) uint32 { return w & PageAIndexAnswersMask >> PageAIndexAnswersShift }
+
+// SetPageAIndexAnswers puts v into w; what does not fit is cut off.
+func SetPageAIndexAnswers(w, v uint32) uint32 {
+	return w&^PageAIndexAnswersMask | v<<PageAIndexAnswersShift&PageAIndexAnswersMask
 }
 
 const (
@@ -891,7 +907,7 @@ func SetPageBIndexServer(w, v uint32) uint32 { return w&^PageBIndexServerMask | 
 
 const (
 	PageBIndexLocalAddressShift        = 16
-	PageBIndexLocalAddressMask  uint32 = 0xffff0000
+	PageBIndexLocalAddressMask  uint32 = 0x1fff0000
 )
 
 // PageBIndexLocalAddress is page.b_index.local_address of w: Local-address index with FULLNAT.
@@ -902,6 +918,22 @@ func PageBIndexLocalAddress(w uint32) uint32 {
 // SetPageBIndexLocalAddress puts v into w; what does not fit is cut off.
 func SetPageBIndexLocalAddress(w, v uint32) uint32 {
 	return w&^PageBIndexLocalAddressMask | v<<PageBIndexLocalAddressShift&PageBIndexLocalAddressMask
+}
+
+const (
+	PageBIndexAnswersShift         = 29
+	PageBIndexAnswersMask   uint32 = 0xe0000000
+	PageBIndexAnswersClient        = 0
+	PageBIndexAnswersLocal         = 1
+	PageBIndexAnswersVip           = 2
+)
+
+// PageBIndexAnswers is page.b_index.answers of w: How the server's answers are known. client: they go from the server's address to the client. local: they go to the local address. vip: they go from the VIP to the client, of a server behind a tunnel.
+func PageBIndexAnswers(w uint32) uint32 { return w & PageBIndexAnswersMask >> PageBIndexAnswersShift }
+
+// SetPageBIndexAnswers puts v into w; what does not fit is cut off.
+func SetPageBIndexAnswers(w, v uint32) uint32 {
+	return w&^PageBIndexAnswersMask | v<<PageBIndexAnswersShift&PageBIndexAnswersMask
 }
 
 const (
@@ -1531,7 +1563,7 @@ const (
 	CamWordPortsDestinationMask  uint32 = 0xffff0000
 )
 
-// CamWordPortsDestination is cam_word.ports.destination of w: Client side: port of the VIP. Server side: zero, or with server.tunnel.any_port the server's port.
+// CamWordPortsDestination is cam_word.ports.destination of w: Client side, and server side with index.vip: port of the VIP. Server side: zero, or with server.tunnel.any_port the server's port.
 func CamWordPortsDestination(w uint32) uint32 {
 	return w & CamWordPortsDestinationMask >> CamWordPortsDestinationShift
 }
@@ -1552,6 +1584,19 @@ func CamWordIndexIndex(w uint32) uint32 { return w & CamWordIndexIndexMask }
 // SetCamWordIndexIndex puts v into w; what does not fit is cut off.
 func SetCamWordIndexIndex(w, v uint32) uint32 {
 	return w&^CamWordIndexIndexMask | v&CamWordIndexIndexMask
+}
+
+const (
+	CamWordIndexVipShift        = 16
+	CamWordIndexVipMask  uint32 = 0x10000
+)
+
+// CamWordIndexVip is cam_word.index.vip of w: Server side: index is that of the VIP, from which a server behind a tunnel answers.
+func CamWordIndexVip(w uint32) uint32 { return w & CamWordIndexVipMask >> CamWordIndexVipShift }
+
+// SetCamWordIndexVip puts v into w; what does not fit is cut off.
+func SetCamWordIndexVip(w, v uint32) uint32 {
+	return w&^CamWordIndexVipMask | v<<CamWordIndexVipShift&CamWordIndexVipMask
 }
 
 // Format url_node. State of an automaton, with the way that leads into it. The URL table holds these, and entries of the formats url_text, url_condition and url_net. A service's root is the state before a host; its way in is a whole host, in lower case and without port. The state behind a host is at once the one before a path, whose ways are segments: a label begins with the segment and may go on with the only ones that can follow, up to a slash or the path's end. The ways out of a state lie in a block of 2^log2 nodes (entries; pairs of them where wide) by the hash of the host or the segment: from (hash >> shift) mod 2^log2 on, around the end, up to a node that is not used, at most 16. The hash is over the bytes as little-endian words of 64 bits, the last filled up with zeros: h begins as the number of bytes xor 0x9e3779b97f4a7c15; for each word, h becomes the high xor the low half of (h xor word) × 0xd6e8feb86659fd93.
@@ -3514,16 +3559,17 @@ const (
 	ExceptionBytes = 64
 	ExceptionWords = 16
 
-	ExceptionControl  = 0 // Written last by a producing card.
-	ExceptionHandle   = 1 // Connection the descriptor is about; zero with no generation: none.
-	ExceptionLength   = 2 // Bytes at iova. (bytes)
-	ExceptionSequence = 3 // Counts all descriptors of the ring, the lost ones included.
-	ExceptionIovaLo   = 4 // Where the bytes are, low word.
-	ExceptionIovaHi   = 5 // High word.
-	ExceptionTick     = 6 // When it was written. (ticks)
-	ExceptionReason   = 7 // Why the host sees it.
-	ExceptionIndex    = 8 // Indexes where known.
-	ExceptionBack     = 9 // fragmented: cookie of the descriptor that injected it.
+	ExceptionControl  = 0  // Written last by a producing card.
+	ExceptionHandle   = 1  // Connection the descriptor is about; zero with no generation: none.
+	ExceptionLength   = 2  // Bytes at iova. (bytes)
+	ExceptionSequence = 3  // Counts all descriptors of the ring, the lost ones included.
+	ExceptionIovaLo   = 4  // Where the bytes are, low word.
+	ExceptionIovaHi   = 5  // High word.
+	ExceptionTick     = 6  // When it was written. (ticks)
+	ExceptionReason   = 7  // Why the host sees it.
+	ExceptionIndex    = 8  // Indexes where known.
+	ExceptionBack     = 9  // fragmented: cookie of the descriptor that injected it.
+	ExceptionMtu      = 10 // too_big: the longest packet of its sender that goes on, what the card adds taken off. (bytes)
 )
 
 const (
@@ -4234,7 +4280,7 @@ const (
 	CommandKeyControl = 11 // CAM verbs: control word of the key.
 	CommandKeyPorts   = 12 // CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's.
 	CommandKeyIndex   = 13 // CAM verbs: VIP or server index. connect: server or group index.
-	CommandBoundary   = 14 // connect with last: client sequence number behind the only request. adjust: sequence number, in the client's numbers, from which on the stream is longer. pass: service index, and in the upper half the VIP port that the client sees where the key's destination is not it.
+	CommandBoundary   = 14 // connect with last: client sequence number behind the only request. adjust: sequence number from which on the stream is longer, in the client's numbers as they were without adjustments: state where the receiver may still ask for something before the last one, argument where it has the byte before it already. pass: service index, and in the upper half the VIP port that the client sees where the key's destination is not it.
 )
 
 const (

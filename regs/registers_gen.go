@@ -19,9 +19,9 @@ const (
 // Digests of the two halves of the map: 32 bits as the directory holds them, 256 bits in hexadecimal as manifests do.
 const (
 	ShellDigest       uint32 = 0xbaa5fcbf
-	DataPathDigest    uint32 = 0xdfcee48a
+	DataPathDigest    uint32 = 0xadcd1e01
 	ShellDigest256           = "baa5fcbf63a74b75b6c6ea40d0d53db90e87a1c4a436cfbdd48e20561ad13f51"
-	DataPathDigest256        = "dfcee48a5f919691dd93dca036111b70ad170ab6277ffc0c870d419faeeed957"
+	DataPathDigest256        = "adcd1e019a36f2661f13626950eebc900325c6573b1698094b4dbefe00d54426"
 )
 
 // Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero.
@@ -1613,22 +1613,23 @@ const (
 	PassDropNoPort      Reg = 0x2f160 // First segments for which the server's list had no local port. (segments)
 	PassDropSource      Reg = 0x2f168 // First segments of clients that no service of the listener takes. (segments)
 	PassDropFamily      Reg = 0x2f170 // Segments that cannot be said in the family of the other leg. (segments)
-	PassTemplateTaken   Reg = 0x2f178 // Templates made. (templates)
-	PassTemplateHit     Reg = 0x2f180 // Connections that a template led. (connections)
-	PassTemplateStale   Reg = 0x2f188 // Templates given up since their server took no connection. (templates)
-	PassTemplateExpired Reg = 0x2f190 // Templates whose time was over. (templates)
-	PassOverloaded      Reg = 0x2f198 // Times that a server reached its upper limit.
-	PassRouted          Reg = 0x2f1a0 // Sent by direct routing. (packets)
-	PassWrappedIpip     Reg = 0x2f1a8 // Wrapped in IP. (packets)
-	PassWrappedGre      Reg = 0x2f1b0 // Wrapped in GRE. (packets)
-	PassWrappedGue      Reg = 0x2f1b8 // Wrapped in GUE. (packets)
-	PassMarkedDscp      Reg = 0x2f1c0 // Sent by direct routing with a DSCP. (packets)
-	PassCut             Reg = 0x2f1c8 // Coalesced packets that were cut before they were wrapped. (packets)
-	PassModule          Reg = 0x2f1d0 // Segments that went by way of the host for an application module. (segments)
-	PassShifted         Reg = 0x2f1d8 // Streams that the host made longer or shorter. (connections)
-	PassPortsTaken      Reg = 0x2f1e0 // Local ports handed out. (ports)
-	PassPortsTired      Reg = 0x2f1e8 // Local ports passed over since they had not rested. (ports)
-	PassBack            Reg = 0x2f1f0 // Frames that came back to the host instead of going to a wire. (frames)
+	PassDropOversize    Reg = 0x2f178 // Packets that no outer header has room for. (packets)
+	PassTemplateTaken   Reg = 0x2f180 // Templates made. (templates)
+	PassTemplateHit     Reg = 0x2f188 // Connections that a template led. (connections)
+	PassTemplateStale   Reg = 0x2f190 // Templates given up since their server took no connection. (templates)
+	PassTemplateExpired Reg = 0x2f198 // Templates whose time was over. (templates)
+	PassOverloaded      Reg = 0x2f1a0 // Times that a server reached its upper limit.
+	PassRouted          Reg = 0x2f1a8 // Sent by direct routing. (packets)
+	PassWrappedIpip     Reg = 0x2f1b0 // Wrapped in IP. (packets)
+	PassWrappedGre      Reg = 0x2f1b8 // Wrapped in GRE. (packets)
+	PassWrappedGue      Reg = 0x2f1c0 // Wrapped in GUE. (packets)
+	PassMarkedDscp      Reg = 0x2f1c8 // Sent to the address of their server with a DSCP in the place of a tunnel. (packets)
+	PassCut             Reg = 0x2f1d0 // Coalesced packets that were cut before they were wrapped. (packets)
+	PassModule          Reg = 0x2f1d8 // Segments that went by way of the host for an application module. (segments)
+	PassShifted         Reg = 0x2f1e0 // Streams that the host made longer or shorter. (connections)
+	PassPortsTaken      Reg = 0x2f1e8 // Local ports handed out. (ports)
+	PassPortsTired      Reg = 0x2f1f0 // Local ports passed over since they had not rested. (ports)
+	PassBack            Reg = 0x2f1f8 // Frames that came back to the host instead of going to a wire. (frames)
 )
 
 // Block hostif. Host interface: interrupt causes and DMA errors.

@@ -22,7 +22,7 @@
 #define SPLICENIC_VENDOR_ID 0x1234u
 #define SPLICENIC_DEVICE_ID 0x5c1cu
 #define SPLICENIC_SHELL_DIGEST 0xbaa5fcbfu
-#define SPLICENIC_DATA_PATH_DIGEST 0xdfcee48au
+#define SPLICENIC_DATA_PATH_DIGEST 0xadcd1e01u
 
 /* Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero. */
 #define SPLICENIC_DIRECTORY_BASE 0x0u
@@ -966,38 +966,40 @@
 #define SPLICENIC_PASS_DROP_SOURCE 0x2f168u
 /* drop_family: Segments that cannot be said in the family of the other leg. (segments) */
 #define SPLICENIC_PASS_DROP_FAMILY 0x2f170u
+/* drop_oversize: Packets that no outer header has room for. (packets) */
+#define SPLICENIC_PASS_DROP_OVERSIZE 0x2f178u
 /* template_taken: Templates made. (templates) */
-#define SPLICENIC_PASS_TEMPLATE_TAKEN 0x2f178u
+#define SPLICENIC_PASS_TEMPLATE_TAKEN 0x2f180u
 /* template_hit: Connections that a template led. (connections) */
-#define SPLICENIC_PASS_TEMPLATE_HIT 0x2f180u
+#define SPLICENIC_PASS_TEMPLATE_HIT 0x2f188u
 /* template_stale: Templates given up since their server took no connection. (templates) */
-#define SPLICENIC_PASS_TEMPLATE_STALE 0x2f188u
+#define SPLICENIC_PASS_TEMPLATE_STALE 0x2f190u
 /* template_expired: Templates whose time was over. (templates) */
-#define SPLICENIC_PASS_TEMPLATE_EXPIRED 0x2f190u
+#define SPLICENIC_PASS_TEMPLATE_EXPIRED 0x2f198u
 /* overloaded: Times that a server reached its upper limit. */
-#define SPLICENIC_PASS_OVERLOADED 0x2f198u
+#define SPLICENIC_PASS_OVERLOADED 0x2f1a0u
 /* routed: Sent by direct routing. (packets) */
-#define SPLICENIC_PASS_ROUTED 0x2f1a0u
+#define SPLICENIC_PASS_ROUTED 0x2f1a8u
 /* wrapped_ipip: Wrapped in IP. (packets) */
-#define SPLICENIC_PASS_WRAPPED_IPIP 0x2f1a8u
+#define SPLICENIC_PASS_WRAPPED_IPIP 0x2f1b0u
 /* wrapped_gre: Wrapped in GRE. (packets) */
-#define SPLICENIC_PASS_WRAPPED_GRE 0x2f1b0u
+#define SPLICENIC_PASS_WRAPPED_GRE 0x2f1b8u
 /* wrapped_gue: Wrapped in GUE. (packets) */
-#define SPLICENIC_PASS_WRAPPED_GUE 0x2f1b8u
-/* marked_dscp: Sent by direct routing with a DSCP. (packets) */
-#define SPLICENIC_PASS_MARKED_DSCP 0x2f1c0u
+#define SPLICENIC_PASS_WRAPPED_GUE 0x2f1c0u
+/* marked_dscp: Sent to the address of their server with a DSCP in the place of a tunnel. (packets) */
+#define SPLICENIC_PASS_MARKED_DSCP 0x2f1c8u
 /* cut: Coalesced packets that were cut before they were wrapped. (packets) */
-#define SPLICENIC_PASS_CUT 0x2f1c8u
+#define SPLICENIC_PASS_CUT 0x2f1d0u
 /* module: Segments that went by way of the host for an application module. (segments) */
-#define SPLICENIC_PASS_MODULE 0x2f1d0u
+#define SPLICENIC_PASS_MODULE 0x2f1d8u
 /* shifted: Streams that the host made longer or shorter. (connections) */
-#define SPLICENIC_PASS_SHIFTED 0x2f1d8u
+#define SPLICENIC_PASS_SHIFTED 0x2f1e0u
 /* ports_taken: Local ports handed out. (ports) */
-#define SPLICENIC_PASS_PORTS_TAKEN 0x2f1e0u
+#define SPLICENIC_PASS_PORTS_TAKEN 0x2f1e8u
 /* ports_tired: Local ports passed over since they had not rested. (ports) */
-#define SPLICENIC_PASS_PORTS_TIRED 0x2f1e8u
+#define SPLICENIC_PASS_PORTS_TIRED 0x2f1f0u
 /* back: Frames that came back to the host instead of going to a wire. (frames) */
-#define SPLICENIC_PASS_BACK 0x2f1f0u
+#define SPLICENIC_PASS_BACK 0x2f1f8u
 
 /* Block hostif. Host interface: interrupt causes and DMA errors. */
 #define SPLICENIC_HOSTIF_BASE 0x30000u
@@ -1084,7 +1086,7 @@
 /* truncated: Frames that did not fit their buffer. */
 #define SPLICENIC_RING_TRUNCATED 0x31050u
 
-/* Format page. Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. */
+/* Format page. Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on. */
 #define SPLICENIC_PAGE_BYTES 0x100u
 #define SPLICENIC_PAGE_WORDS 0x40u
 #define SPLICENIC_PAGE_CONTROL 0x0u
@@ -1186,7 +1188,12 @@
 #define SPLICENIC_PAGE_A_INDEX_SERVER_SHIFT 0x0u
 #define SPLICENIC_PAGE_A_INDEX_SERVER_MASK 0xffffu
 #define SPLICENIC_PAGE_A_INDEX_LOCAL_ADDRESS_SHIFT 0x10u
-#define SPLICENIC_PAGE_A_INDEX_LOCAL_ADDRESS_MASK 0xffff0000u
+#define SPLICENIC_PAGE_A_INDEX_LOCAL_ADDRESS_MASK 0x1fff0000u
+#define SPLICENIC_PAGE_A_INDEX_ANSWERS_SHIFT 0x1du
+#define SPLICENIC_PAGE_A_INDEX_ANSWERS_MASK 0xe0000000u
+#define SPLICENIC_PAGE_A_INDEX_ANSWERS_CLIENT 0x0u
+#define SPLICENIC_PAGE_A_INDEX_ANSWERS_LOCAL 0x1u
+#define SPLICENIC_PAGE_A_INDEX_ANSWERS_VIP 0x2u
 #define SPLICENIC_PAGE_A_LOCAL 0x11u
 #define SPLICENIC_PAGE_A_LOCAL_PORT_SHIFT 0x0u
 #define SPLICENIC_PAGE_A_LOCAL_PORT_MASK 0xffffu
@@ -1242,7 +1249,12 @@
 #define SPLICENIC_PAGE_B_INDEX_SERVER_SHIFT 0x0u
 #define SPLICENIC_PAGE_B_INDEX_SERVER_MASK 0xffffu
 #define SPLICENIC_PAGE_B_INDEX_LOCAL_ADDRESS_SHIFT 0x10u
-#define SPLICENIC_PAGE_B_INDEX_LOCAL_ADDRESS_MASK 0xffff0000u
+#define SPLICENIC_PAGE_B_INDEX_LOCAL_ADDRESS_MASK 0x1fff0000u
+#define SPLICENIC_PAGE_B_INDEX_ANSWERS_SHIFT 0x1du
+#define SPLICENIC_PAGE_B_INDEX_ANSWERS_MASK 0xe0000000u
+#define SPLICENIC_PAGE_B_INDEX_ANSWERS_CLIENT 0x0u
+#define SPLICENIC_PAGE_B_INDEX_ANSWERS_LOCAL 0x1u
+#define SPLICENIC_PAGE_B_INDEX_ANSWERS_VIP 0x2u
 #define SPLICENIC_PAGE_B_LOCAL 0x21u
 #define SPLICENIC_PAGE_B_LOCAL_PORT_SHIFT 0x0u
 #define SPLICENIC_PAGE_B_LOCAL_PORT_MASK 0xffffu
@@ -1390,8 +1402,8 @@ struct splicenic_page {
 	uint32_t b_isn; /* Our initial sequence number toward the server: the client's, less the bytes that the host inserted. */
 	uint32_t b_rto; /* Retransmission of what the card sent itself. (ticks) */
 	uint32_t b_window; /* Window fields as segments carry them: the last ones seen while bytes are held, then the largest, which bound what an end takes. (bytes) */
-	uint32_t boundary_client; /* Client sequence number from which leg set B is in force, client to server; with client_link.last_request the end of the only request. */
-	uint32_t boundary_server; /* Sequence number in the client's view from which leg set B is in force, server to client. */
+	uint32_t boundary_client; /* Client sequence number from which leg set B is in force, client to server; with client_link.last_request the end of the only request. Passed: the client's stream was last altered before it. */
+	uint32_t boundary_server; /* Sequence number in the client's view from which leg set B is in force, server to client. Passed: the server's stream was last altered before it, in the client's numbers as they were without adjustments. */
 	uint32_t fin_client; /* Sequence number after the client's FIN. */
 	uint32_t fin_server; /* Sequence number after the server's FIN, in the client's numbers. */
 	uint32_t deadline; /* The one next deadline: retransmission or end of the state. (ticks) */
@@ -1513,6 +1525,8 @@ _Static_assert(offsetof(struct splicenic_head, data) == 0, "offset of head.data"
 #define SPLICENIC_CAM_WORD_INDEX 0x3u
 #define SPLICENIC_CAM_WORD_INDEX_INDEX_SHIFT 0x0u
 #define SPLICENIC_CAM_WORD_INDEX_INDEX_MASK 0xffffu
+#define SPLICENIC_CAM_WORD_INDEX_VIP_SHIFT 0x10u
+#define SPLICENIC_CAM_WORD_INDEX_VIP_MASK 0x10000u
 #define SPLICENIC_CAM_WORD_ADDRESS 0x4u
 struct splicenic_cam_word {
 	uint32_t control; /* Key, first part. */
@@ -2289,6 +2303,7 @@ _Static_assert(offsetof(struct splicenic_source_bucket, spent) == 4, "offset of 
 #define SPLICENIC_EXCEPTION_INDEX_SERVER_SHIFT 0x10u
 #define SPLICENIC_EXCEPTION_INDEX_SERVER_MASK 0xffff0000u
 #define SPLICENIC_EXCEPTION_BACK 0x9u
+#define SPLICENIC_EXCEPTION_MTU 0xau
 struct splicenic_exception {
 	uint32_t control; /* Written last by a producing card. */
 	uint32_t handle; /* Connection the descriptor is about; zero with no generation: none. */
@@ -2300,7 +2315,8 @@ struct splicenic_exception {
 	uint32_t reason; /* Why the host sees it. */
 	uint32_t index; /* Indexes where known. */
 	uint32_t back; /* fragmented: cookie of the descriptor that injected it. */
-	uint32_t reserved[6]; /* Zero. */
+	uint32_t mtu; /* too_big: the longest packet of its sender that goes on, what the card adds taken off. (bytes) */
+	uint32_t reserved[5]; /* Zero. */
 };
 _Static_assert(sizeof(struct splicenic_exception) == 64, "size of exception");
 _Static_assert(offsetof(struct splicenic_exception, control) == 0, "offset of exception.control");
@@ -2313,7 +2329,8 @@ _Static_assert(offsetof(struct splicenic_exception, tick) == 24, "offset of exce
 _Static_assert(offsetof(struct splicenic_exception, reason) == 28, "offset of exception.reason");
 _Static_assert(offsetof(struct splicenic_exception, index) == 32, "offset of exception.index");
 _Static_assert(offsetof(struct splicenic_exception, back) == 36, "offset of exception.back");
-_Static_assert(offsetof(struct splicenic_exception, reserved) == 40, "offset of exception.reserved");
+_Static_assert(offsetof(struct splicenic_exception, mtu) == 40, "offset of exception.mtu");
+_Static_assert(offsetof(struct splicenic_exception, reserved) == 44, "offset of exception.reserved");
 
 /* Format event. Something happened to a connection. */
 #define SPLICENIC_EVENT_BYTES 0x40u
@@ -2673,7 +2690,7 @@ struct splicenic_command {
 	uint32_t key_control; /* CAM verbs: control word of the key. */
 	uint32_t key_ports; /* CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's. */
 	uint32_t key_index; /* CAM verbs: VIP or server index. connect: server or group index. */
-	uint32_t boundary; /* connect with last: client sequence number behind the only request. adjust: sequence number, in the client's numbers, from which on the stream is longer. pass: service index, and in the upper half the VIP port that the client sees where the key's destination is not it. */
+	uint32_t boundary; /* connect with last: client sequence number behind the only request. adjust: sequence number from which on the stream is longer, in the client's numbers as they were without adjustments: state where the receiver may still ask for something before the last one, argument where it has the byte before it already. pass: service index, and in the upper half the VIP port that the client sees where the key's destination is not it. */
 	uint32_t reserved; /* Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value. */
 };
 _Static_assert(sizeof(struct splicenic_command) == 64, "size of command");

@@ -10,7 +10,7 @@ package splicenic_pkg;
   localparam logic [31:0] VENDOR_ID = 32'h00001234;
   localparam logic [31:0] DEVICE_ID = 32'h00005c1c;
   localparam logic [31:0] SHELL_DIGEST = 32'hbaa5fcbf;
-  localparam logic [31:0] DATA_PATH_DIGEST = 32'hdfcee48a;
+  localparam logic [31:0] DATA_PATH_DIGEST = 32'hadcd1e01;
 
   // Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero.
   localparam logic [31:0] BLOCK_DIRECTORY_TYPE = 32'h00000001;
@@ -1089,7 +1089,7 @@ package splicenic_pkg;
   // Block pass. Connections that are passed on to a server at their SYN or first datagram, and what leads them there.
   localparam logic [31:0] BLOCK_PASS_TYPE = 32'h0000001f;
   localparam logic [31:0] BLOCK_PASS_VERSION = 32'h00000001;
-  localparam logic [31:0] BLOCK_PASS_DIGEST = 32'h05a7397d;
+  localparam logic [31:0] BLOCK_PASS_DIGEST = 32'hb7456e94;
   localparam logic [31:0] PASS_BASE = 32'h0002f000;
   localparam logic [31:0] PASS_STRIDE = 32'h00001000;
   localparam logic [31:0] PASS_INSTANCES = 32'h00000001;
@@ -1123,38 +1123,40 @@ package splicenic_pkg;
   localparam logic [31:0] PASS_DROP_SOURCE = 32'h0002f168;
   // drop_family, ro: Segments that cannot be said in the family of the other leg. (segments)
   localparam logic [31:0] PASS_DROP_FAMILY = 32'h0002f170;
+  // drop_oversize, ro: Packets that no outer header has room for. (packets)
+  localparam logic [31:0] PASS_DROP_OVERSIZE = 32'h0002f178;
   // template_taken, ro: Templates made. (templates)
-  localparam logic [31:0] PASS_TEMPLATE_TAKEN = 32'h0002f178;
+  localparam logic [31:0] PASS_TEMPLATE_TAKEN = 32'h0002f180;
   // template_hit, ro: Connections that a template led. (connections)
-  localparam logic [31:0] PASS_TEMPLATE_HIT = 32'h0002f180;
+  localparam logic [31:0] PASS_TEMPLATE_HIT = 32'h0002f188;
   // template_stale, ro: Templates given up since their server took no connection. (templates)
-  localparam logic [31:0] PASS_TEMPLATE_STALE = 32'h0002f188;
+  localparam logic [31:0] PASS_TEMPLATE_STALE = 32'h0002f190;
   // template_expired, ro: Templates whose time was over. (templates)
-  localparam logic [31:0] PASS_TEMPLATE_EXPIRED = 32'h0002f190;
+  localparam logic [31:0] PASS_TEMPLATE_EXPIRED = 32'h0002f198;
   // overloaded, ro: Times that a server reached its upper limit.
-  localparam logic [31:0] PASS_OVERLOADED = 32'h0002f198;
+  localparam logic [31:0] PASS_OVERLOADED = 32'h0002f1a0;
   // routed, ro: Sent by direct routing. (packets)
-  localparam logic [31:0] PASS_ROUTED = 32'h0002f1a0;
+  localparam logic [31:0] PASS_ROUTED = 32'h0002f1a8;
   // wrapped_ipip, ro: Wrapped in IP. (packets)
-  localparam logic [31:0] PASS_WRAPPED_IPIP = 32'h0002f1a8;
+  localparam logic [31:0] PASS_WRAPPED_IPIP = 32'h0002f1b0;
   // wrapped_gre, ro: Wrapped in GRE. (packets)
-  localparam logic [31:0] PASS_WRAPPED_GRE = 32'h0002f1b0;
+  localparam logic [31:0] PASS_WRAPPED_GRE = 32'h0002f1b8;
   // wrapped_gue, ro: Wrapped in GUE. (packets)
-  localparam logic [31:0] PASS_WRAPPED_GUE = 32'h0002f1b8;
-  // marked_dscp, ro: Sent by direct routing with a DSCP. (packets)
-  localparam logic [31:0] PASS_MARKED_DSCP = 32'h0002f1c0;
+  localparam logic [31:0] PASS_WRAPPED_GUE = 32'h0002f1c0;
+  // marked_dscp, ro: Sent to the address of their server with a DSCP in the place of a tunnel. (packets)
+  localparam logic [31:0] PASS_MARKED_DSCP = 32'h0002f1c8;
   // cut, ro: Coalesced packets that were cut before they were wrapped. (packets)
-  localparam logic [31:0] PASS_CUT = 32'h0002f1c8;
+  localparam logic [31:0] PASS_CUT = 32'h0002f1d0;
   // module, ro: Segments that went by way of the host for an application module. (segments)
-  localparam logic [31:0] PASS_MODULE = 32'h0002f1d0;
+  localparam logic [31:0] PASS_MODULE = 32'h0002f1d8;
   // shifted, ro: Streams that the host made longer or shorter. (connections)
-  localparam logic [31:0] PASS_SHIFTED = 32'h0002f1d8;
+  localparam logic [31:0] PASS_SHIFTED = 32'h0002f1e0;
   // ports_taken, ro: Local ports handed out. (ports)
-  localparam logic [31:0] PASS_PORTS_TAKEN = 32'h0002f1e0;
+  localparam logic [31:0] PASS_PORTS_TAKEN = 32'h0002f1e8;
   // ports_tired, ro: Local ports passed over since they had not rested. (ports)
-  localparam logic [31:0] PASS_PORTS_TIRED = 32'h0002f1e8;
+  localparam logic [31:0] PASS_PORTS_TIRED = 32'h0002f1f0;
   // back, ro: Frames that came back to the host instead of going to a wire. (frames)
-  localparam logic [31:0] PASS_BACK = 32'h0002f1f0;
+  localparam logic [31:0] PASS_BACK = 32'h0002f1f8;
 
   // Block hostif. Host interface: interrupt causes and DMA errors.
   localparam logic [31:0] BLOCK_HOSTIF_TYPE = 32'h0000001c;
@@ -1263,7 +1265,7 @@ package splicenic_pkg;
   // truncated, ro: Frames that did not fit their buffer.
   localparam logic [31:0] RING_TRUNCATED = 32'h00031050;
 
-  // Format page. Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255.
+  // Format page. Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on.
   localparam logic [31:0] PAGE_BYTES = 32'h00000100;
   localparam logic [31:0] PAGE_WORDS = 32'h00000040;
   localparam logic [31:0] PAGE_CONTROL = 32'h00000000;
@@ -1401,8 +1403,14 @@ package splicenic_pkg;
   localparam logic [31:0] PAGE_A_INDEX_SERVER_WIDTH = 32'h00000010;
   localparam logic [31:0] PAGE_A_INDEX_SERVER_MASK = 32'h0000ffff;
   localparam logic [31:0] PAGE_A_INDEX_LOCAL_ADDRESS_LSB = 32'h00000010;
-  localparam logic [31:0] PAGE_A_INDEX_LOCAL_ADDRESS_WIDTH = 32'h00000010;
-  localparam logic [31:0] PAGE_A_INDEX_LOCAL_ADDRESS_MASK = 32'hffff0000;
+  localparam logic [31:0] PAGE_A_INDEX_LOCAL_ADDRESS_WIDTH = 32'h0000000d;
+  localparam logic [31:0] PAGE_A_INDEX_LOCAL_ADDRESS_MASK = 32'h1fff0000;
+  localparam logic [31:0] PAGE_A_INDEX_ANSWERS_LSB = 32'h0000001d;
+  localparam logic [31:0] PAGE_A_INDEX_ANSWERS_WIDTH = 32'h00000003;
+  localparam logic [31:0] PAGE_A_INDEX_ANSWERS_MASK = 32'he0000000;
+  localparam logic [31:0] PAGE_A_INDEX_ANSWERS_CLIENT = 32'h00000000;
+  localparam logic [31:0] PAGE_A_INDEX_ANSWERS_LOCAL = 32'h00000001;
+  localparam logic [31:0] PAGE_A_INDEX_ANSWERS_VIP = 32'h00000002;
   localparam logic [31:0] PAGE_A_LOCAL = 32'h00000011;
   localparam logic [31:0] PAGE_A_LOCAL_PORT_LSB = 32'h00000000;
   localparam logic [31:0] PAGE_A_LOCAL_PORT_WIDTH = 32'h00000010;
@@ -1477,8 +1485,14 @@ package splicenic_pkg;
   localparam logic [31:0] PAGE_B_INDEX_SERVER_WIDTH = 32'h00000010;
   localparam logic [31:0] PAGE_B_INDEX_SERVER_MASK = 32'h0000ffff;
   localparam logic [31:0] PAGE_B_INDEX_LOCAL_ADDRESS_LSB = 32'h00000010;
-  localparam logic [31:0] PAGE_B_INDEX_LOCAL_ADDRESS_WIDTH = 32'h00000010;
-  localparam logic [31:0] PAGE_B_INDEX_LOCAL_ADDRESS_MASK = 32'hffff0000;
+  localparam logic [31:0] PAGE_B_INDEX_LOCAL_ADDRESS_WIDTH = 32'h0000000d;
+  localparam logic [31:0] PAGE_B_INDEX_LOCAL_ADDRESS_MASK = 32'h1fff0000;
+  localparam logic [31:0] PAGE_B_INDEX_ANSWERS_LSB = 32'h0000001d;
+  localparam logic [31:0] PAGE_B_INDEX_ANSWERS_WIDTH = 32'h00000003;
+  localparam logic [31:0] PAGE_B_INDEX_ANSWERS_MASK = 32'he0000000;
+  localparam logic [31:0] PAGE_B_INDEX_ANSWERS_CLIENT = 32'h00000000;
+  localparam logic [31:0] PAGE_B_INDEX_ANSWERS_LOCAL = 32'h00000001;
+  localparam logic [31:0] PAGE_B_INDEX_ANSWERS_VIP = 32'h00000002;
   localparam logic [31:0] PAGE_B_LOCAL = 32'h00000021;
   localparam logic [31:0] PAGE_B_LOCAL_PORT_LSB = 32'h00000000;
   localparam logic [31:0] PAGE_B_LOCAL_PORT_WIDTH = 32'h00000010;
@@ -1665,6 +1679,9 @@ package splicenic_pkg;
   localparam logic [31:0] CAM_WORD_INDEX_INDEX_LSB = 32'h00000000;
   localparam logic [31:0] CAM_WORD_INDEX_INDEX_WIDTH = 32'h00000010;
   localparam logic [31:0] CAM_WORD_INDEX_INDEX_MASK = 32'h0000ffff;
+  localparam logic [31:0] CAM_WORD_INDEX_VIP_LSB = 32'h00000010;
+  localparam logic [31:0] CAM_WORD_INDEX_VIP_WIDTH = 32'h00000001;
+  localparam logic [31:0] CAM_WORD_INDEX_VIP_MASK = 32'h00010000;
   localparam logic [31:0] CAM_WORD_ADDRESS = 32'h00000004;
 
   // Format url_node. State of an automaton, with the way that leads into it. The URL table holds these, and entries of the formats url_text, url_condition and url_net. A service's root is the state before a host; its way in is a whole host, in lower case and without port. The state behind a host is at once the one before a path, whose ways are segments: a label begins with the segment and may go on with the only ones that can follow, up to a slash or the path's end. The ways out of a state lie in a block of 2^log2 nodes (entries; pairs of them where wide) by the hash of the host or the segment: from (hash >> shift) mod 2^log2 on, around the end, up to a node that is not used, at most 16. The hash is over the bytes as little-endian words of 64 bits, the last filled up with zeros: h begins as the number of bytes xor 0x9e3779b97f4a7c15; for each word, h becomes the high xor the low half of (h xor word) × 0xd6e8feb86659fd93.
@@ -2343,6 +2360,7 @@ package splicenic_pkg;
   localparam logic [31:0] EXCEPTION_INDEX_SERVER_WIDTH = 32'h00000010;
   localparam logic [31:0] EXCEPTION_INDEX_SERVER_MASK = 32'hffff0000;
   localparam logic [31:0] EXCEPTION_BACK = 32'h00000009;
+  localparam logic [31:0] EXCEPTION_MTU = 32'h0000000a;
 
   // Format event. Something happened to a connection.
   localparam logic [31:0] EVENT_BYTES = 32'h00000040;

@@ -511,7 +511,7 @@ var Blocks = []BlockInfo{
 			{Name: "switched_on", Offset: 0x128, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Times the stage became active."},
 			{Name: "switched_off", Offset: 0x130, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Times it ended."},
 		}},
-	{Name: "pass", Type: 0x1f, Version: 1, Offset: 0x2f000, Stride: 0x1000, Instances: []string{"pass"}, Digest: 0x05a7397d,
+	{Name: "pass", Type: 0x1f, Version: 1, Offset: 0x2f000, Stride: 0x1000, Instances: []string{"pass"}, Digest: 0xb7456e94,
 		Doc: "Connections that are passed on to a server at their SYN or first datagram, and what leads them there.",
 		Registers: []RegisterInfo{
 			{Name: "opened", Offset: 0x100, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "A SYN or first datagram took a page and went to a server."},
@@ -529,22 +529,23 @@ var Blocks = []BlockInfo{
 			{Name: "drop_no_port", Offset: 0x160, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "First segments for which the server's list had no local port."},
 			{Name: "drop_source", Offset: 0x168, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "First segments of clients that no service of the listener takes."},
 			{Name: "drop_family", Offset: 0x170, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments that cannot be said in the family of the other leg."},
-			{Name: "template_taken", Offset: 0x178, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "templates", Doc: "Templates made."},
-			{Name: "template_hit", Offset: 0x180, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Connections that a template led."},
-			{Name: "template_stale", Offset: 0x188, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "templates", Doc: "Templates given up since their server took no connection."},
-			{Name: "template_expired", Offset: 0x190, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "templates", Doc: "Templates whose time was over."},
-			{Name: "overloaded", Offset: 0x198, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Times that a server reached its upper limit."},
-			{Name: "routed", Offset: 0x1a0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Sent by direct routing."},
-			{Name: "wrapped_ipip", Offset: 0x1a8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Wrapped in IP."},
-			{Name: "wrapped_gre", Offset: 0x1b0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Wrapped in GRE."},
-			{Name: "wrapped_gue", Offset: 0x1b8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Wrapped in GUE."},
-			{Name: "marked_dscp", Offset: 0x1c0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Sent by direct routing with a DSCP."},
-			{Name: "cut", Offset: 0x1c8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Coalesced packets that were cut before they were wrapped."},
-			{Name: "module", Offset: 0x1d0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments that went by way of the host for an application module."},
-			{Name: "shifted", Offset: 0x1d8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Streams that the host made longer or shorter."},
-			{Name: "ports_taken", Offset: 0x1e0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "ports", Doc: "Local ports handed out."},
-			{Name: "ports_tired", Offset: 0x1e8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "ports", Doc: "Local ports passed over since they had not rested."},
-			{Name: "back", Offset: 0x1f0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Frames that came back to the host instead of going to a wire."},
+			{Name: "drop_oversize", Offset: 0x178, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Packets that no outer header has room for."},
+			{Name: "template_taken", Offset: 0x180, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "templates", Doc: "Templates made."},
+			{Name: "template_hit", Offset: 0x188, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Connections that a template led."},
+			{Name: "template_stale", Offset: 0x190, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "templates", Doc: "Templates given up since their server took no connection."},
+			{Name: "template_expired", Offset: 0x198, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "templates", Doc: "Templates whose time was over."},
+			{Name: "overloaded", Offset: 0x1a0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Times that a server reached its upper limit."},
+			{Name: "routed", Offset: 0x1a8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Sent by direct routing."},
+			{Name: "wrapped_ipip", Offset: 0x1b0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Wrapped in IP."},
+			{Name: "wrapped_gre", Offset: 0x1b8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Wrapped in GRE."},
+			{Name: "wrapped_gue", Offset: 0x1c0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Wrapped in GUE."},
+			{Name: "marked_dscp", Offset: 0x1c8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Sent to the address of their server with a DSCP in the place of a tunnel."},
+			{Name: "cut", Offset: 0x1d0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "packets", Doc: "Coalesced packets that were cut before they were wrapped."},
+			{Name: "module", Offset: 0x1d8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "segments", Doc: "Segments that went by way of the host for an application module."},
+			{Name: "shifted", Offset: 0x1e0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Streams that the host made longer or shorter."},
+			{Name: "ports_taken", Offset: 0x1e8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "ports", Doc: "Local ports handed out."},
+			{Name: "ports_tired", Offset: 0x1f0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "ports", Doc: "Local ports passed over since they had not rested."},
+			{Name: "back", Offset: 0x1f8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Frames that came back to the host instead of going to a wire."},
 		}},
 	{Name: "hostif", Type: 0x1c, Version: 1, Offset: 0x30000, Stride: 0x1000, Instances: []string{"hostif"}, Digest: 0xb872aaf6,
 		Doc: "Host interface: interrupt causes and DMA errors.",
@@ -601,7 +602,7 @@ var Blocks = []BlockInfo{
 
 // Formats are the layouts of memory entries and descriptors.
 var Formats = []FormatInfo{
-	{Name: "page", Bytes: 256, Doc: "Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255.", Words: []WordInfo{
+	{Name: "page", Bytes: 256, Doc: "Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "What a lookup needs first.", Fields: []FieldInfo{
 			{Name: "valid", Lsb: 0, Width: 1, Access: RW, Doc: "The page is in use."},
 			{Name: "state", Lsb: 1, Width: 3, Access: RW, Doc: "State of the connection.", Values: []ValueInfo{{0, "free"}, {1, "syn_rcvd"}, {2, "wait_head"}, {3, "server_syn"}, {4, "spliced"}, {5, "closing"}, {6, "quarantine"}, {7, "stateless"}}},
@@ -657,7 +658,8 @@ var Formats = []FormatInfo{
 		{Name: "client_address", Index: 12, Count: 4, Doc: "The client's address."},
 		{Name: "a_index", Index: 16, Count: 1, Doc: "Who is at the server end.", Fields: []FieldInfo{
 			{Name: "server", Lsb: 0, Width: 16, Access: RW, Doc: "Server index."},
-			{Name: "local_address", Lsb: 16, Width: 16, Access: RW, Doc: "Local-address index with FULLNAT."},
+			{Name: "local_address", Lsb: 16, Width: 13, Access: RW, Doc: "Local-address index with FULLNAT."},
+			{Name: "answers", Lsb: 29, Width: 3, Access: RW, Doc: "How the server's answers are known. client: they go from the server's address to the client. local: they go to the local address. vip: they go from the VIP to the client, of a server behind a tunnel.", Values: []ValueInfo{{0, "client"}, {1, "local"}, {2, "vip"}}},
 		}},
 		{Name: "a_local", Index: 17, Count: 1, Doc: "The connection as the server sees it.", Fields: []FieldInfo{
 			{Name: "port", Lsb: 0, Width: 16, Access: RW, Doc: "Source port the server sees."},
@@ -699,7 +701,8 @@ var Formats = []FormatInfo{
 		}},
 		{Name: "b_index", Index: 32, Count: 1, Doc: "Who is at the server end.", Fields: []FieldInfo{
 			{Name: "server", Lsb: 0, Width: 16, Access: RW, Doc: "Server index."},
-			{Name: "local_address", Lsb: 16, Width: 16, Access: RW, Doc: "Local-address index with FULLNAT."},
+			{Name: "local_address", Lsb: 16, Width: 13, Access: RW, Doc: "Local-address index with FULLNAT."},
+			{Name: "answers", Lsb: 29, Width: 3, Access: RW, Doc: "How the server's answers are known. client: they go from the server's address to the client. local: they go to the local address. vip: they go from the VIP to the client, of a server behind a tunnel.", Values: []ValueInfo{{0, "client"}, {1, "local"}, {2, "vip"}}},
 		}},
 		{Name: "b_local", Index: 33, Count: 1, Doc: "The connection as the server sees it.", Fields: []FieldInfo{
 			{Name: "port", Lsb: 0, Width: 16, Access: RW, Doc: "Source port the server sees."},
@@ -739,8 +742,8 @@ var Formats = []FormatInfo{
 			{Name: "client", Lsb: 0, Width: 16, Access: RW, Doc: "From the client."},
 			{Name: "server", Lsb: 16, Width: 16, Access: RW, Doc: "From the server."},
 		}},
-		{Name: "boundary_client", Index: 48, Count: 1, Doc: "Client sequence number from which leg set B is in force, client to server; with client_link.last_request the end of the only request."},
-		{Name: "boundary_server", Index: 49, Count: 1, Doc: "Sequence number in the client's view from which leg set B is in force, server to client."},
+		{Name: "boundary_client", Index: 48, Count: 1, Doc: "Client sequence number from which leg set B is in force, client to server; with client_link.last_request the end of the only request. Passed: the client's stream was last altered before it."},
+		{Name: "boundary_server", Index: 49, Count: 1, Doc: "Sequence number in the client's view from which leg set B is in force, server to client. Passed: the server's stream was last altered before it, in the client's numbers as they were without adjustments."},
 		{Name: "fin_client", Index: 50, Count: 1, Doc: "Sequence number after the client's FIN."},
 		{Name: "fin_server", Index: 51, Count: 1, Doc: "Sequence number after the server's FIN, in the client's numbers."},
 		{Name: "deadline", Index: 52, Count: 1, Unit: "ticks", Doc: "The one next deadline: retransmission or end of the state."},
@@ -796,10 +799,11 @@ var Formats = []FormatInfo{
 		}},
 		{Name: "ports", Index: 2, Count: 1, Doc: "Key, second part.", Fields: []FieldInfo{
 			{Name: "port", Lsb: 0, Width: 16, Access: RW, Doc: "Client port, or local port with FULLNAT."},
-			{Name: "destination", Lsb: 16, Width: 16, Access: RW, Doc: "Client side: port of the VIP. Server side: zero, or with server.tunnel.any_port the server's port."},
+			{Name: "destination", Lsb: 16, Width: 16, Access: RW, Doc: "Client side, and server side with index.vip: port of the VIP. Server side: zero, or with server.tunnel.any_port the server's port."},
 		}},
 		{Name: "index", Index: 3, Count: 1, Doc: "Key, third part.", Fields: []FieldInfo{
 			{Name: "index", Lsb: 0, Width: 16, Access: RW, Doc: "Client side: VIP index. Server side: server index."},
+			{Name: "vip", Lsb: 16, Width: 1, Access: RW, Doc: "Server side: index is that of the VIP, from which a server behind a tunnel answers."},
 		}},
 		{Name: "address", Index: 4, Count: 3, Doc: "Client address: bits 0–31 in the first word (the rest zero), bits 32–127 in the second; or the local-address index."},
 		{Name: "reserved", Index: 7, Count: 1, Doc: "Zero."},
@@ -1104,7 +1108,8 @@ var Formats = []FormatInfo{
 			{Name: "server", Lsb: 16, Width: 16, Access: RW, Doc: "Server index."},
 		}},
 		{Name: "back", Index: 9, Count: 1, Doc: "fragmented: cookie of the descriptor that injected it."},
-		{Name: "reserved", Index: 10, Count: 6, Doc: "Zero."},
+		{Name: "mtu", Index: 10, Count: 1, Unit: "bytes", Doc: "too_big: the longest packet of its sender that goes on, what the card adds taken off."},
+		{Name: "reserved", Index: 11, Count: 5, Doc: "Zero."},
 	}},
 	{Name: "event", Bytes: 64, Doc: "Something happened to a connection.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "Written last by a producing card.", Fields: []FieldInfo{
@@ -1232,7 +1237,7 @@ var Formats = []FormatInfo{
 		{Name: "key_index", Index: 13, Count: 1, Doc: "CAM verbs: VIP or server index. connect: server or group index.", Fields: []FieldInfo{
 			{Name: "index", Lsb: 0, Width: 16, Access: RW, Doc: "Index."},
 		}},
-		{Name: "boundary", Index: 14, Count: 1, Doc: "connect with last: client sequence number behind the only request. adjust: sequence number, in the client's numbers, from which on the stream is longer. pass: service index, and in the upper half the VIP port that the client sees where the key's destination is not it."},
+		{Name: "boundary", Index: 14, Count: 1, Doc: "connect with last: client sequence number behind the only request. adjust: sequence number from which on the stream is longer, in the client's numbers as they were without adjustments: state where the receiver may still ask for something before the last one, argument where it has the byte before it already. pass: service index, and in the upper half the VIP port that the client sees where the key's destination is not it."},
 		{Name: "reserved", Index: 15, Count: 1, Doc: "Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value."},
 	}},
 }

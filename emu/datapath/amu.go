@@ -89,6 +89,13 @@ func (c *Core) eraseIfOurs(side Side, k *cam.Key, hash uint64, n uint32) {
 // release appends the address of a page to the tail of the list. Its CAM entries are gone already.
 func (c *Core) release(n uint32, w *page) {
 	if c.hasServer(w) {
+		if isTemplate(w) {
+			c.serverState(w)[regs.ServerStateTemplates]--
+		}
+		if leg := inForce(w[regs.PageControl]); leg != 0 {
+			c.giveBack(w, leg)
+		}
+		c.giveBack(w, 0)
 		c.serverUse(w, -1)
 	}
 	w[regs.PageControl] &= regs.PageControlGenerationMask
@@ -176,18 +183,32 @@ func (c *Core) clientKey(w *page) (cam.Key, uint64) {
 
 // serverKey is the key under which the answers of a leg's server find the page.
 func (c *Core) serverKey(w *page, leg int) (cam.Key, uint64) {
+	index, ports := w[regs.PageAIndex+leg], w[regs.PagePorts]
+	server := regs.PageAIndexServer(index)
 	k := cam.Key{
 		Control: c.keyControl(w, regs.PageAScaleVlan(w[regs.PageAScale+leg])),
-		Ports:   regs.PageALocalPort(w[regs.PageALocal+leg]) | c.anyPort(regs.PageAIndexServer(w[regs.PageAIndex+leg]), regs.PagePortsVip(w[regs.PagePorts]))<<16,
-		Index:   regs.PageAIndexServer(w[regs.PageAIndex+leg]),
+		Ports:   regs.PageALocalPort(w[regs.PageALocal+leg]) | c.anyPort(server, regs.PagePortsVip(ports))<<16,
+		Index:   server,
 		Addr:    address(w[regs.PageClientAddress:]),
 	}
+	kind := regs.PageControlKind(w[regs.PageControl])
+	switch regs.PageAIndexAnswers(index) {
+	case answersLocal:
+		kind, k.Addr = regs.CamWordControlKindLocal, address{regs.PageAIndexLocalAddress(index)}
+	case answersVIP:
+		k.Ports, k.Index = ports, regs.PageIndexVip(w[regs.PageIndex])|regs.CamWordIndexVipMask
+	default:
+		if is := legKind(c.server(server), kind); is != kind {
+			kind, k.Addr = is, embed(k.Addr)
+		}
+	}
+	k.Control = k.Control&^regs.CamWordControlKindMask | kind<<regs.CamWordControlKindShift
 	return k, c.cams[ServerSide].Hash(&k)
 }
 
 func (c *Core) keyControl(w *page, vlan uint32) uint32 {
 	protocol := uint32(protocolTCP)
-	if w[regs.PageAScale]&regs.PageAScaleDatagramsMask != 0 {
+	if datagrams(w) {
 		protocol = protocolUDP
 	}
 	return regs.CamWordControlValidMask | regs.PageControlKind(w[regs.PageControl])<<regs.CamWordControlKindShift |

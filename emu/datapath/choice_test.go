@@ -26,7 +26,7 @@ func TestPick(t *testing.T) {
 	}
 	picks := func(n int) (got []int) {
 		for range n {
-			i, ok := b.c.pick(0, 0, chooser{kind: kindIPv4})
+			i, ok := b.c.pick(0, 0, &chooser{kind: kindIPv4})
 			if !ok {
 				got = append(got, -1)
 				continue

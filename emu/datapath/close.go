@@ -131,6 +131,9 @@ func (c *Core) closing(p *packet, w *page, v Verdict, control uint32, leg int, e
 	}
 	const both = regs.PageClientLinkFinClientAckedMask | regs.PageClientLinkFinServerAckedMask
 	if link&both == both {
+		if regs.PageAIndexAnswers(ld(w, regs.PageAIndex+leg)) == answersLocal {
+			c.lastStamp(p, w, leg)
+		}
 		c.end(n, w, reasonFIN)
 		c.quarantine(n, w)
 	}

@@ -47,6 +47,8 @@ func (c *Core) command(e *regs.CommandEntry, done *regs.CompletionEntry, out *Ou
 		return statusOK
 	case regs.CommandControlTypeCamInsert, regs.CommandControlTypeCamErase, regs.CommandControlTypeCamLookup:
 		return c.commandCAM(e, done)
+	case regs.CommandControlTypePass:
+		return c.commandPass(e, done)
 	}
 	if e.HandleN >= c.m.Geometry.Pages {
 		return statusStale
@@ -71,6 +73,8 @@ func (c *Core) command(e *regs.CommandEntry, done *regs.CompletionEntry, out *Ou
 		return c.commandFeed(e, w, state, out)
 	case regs.CommandControlTypeReply:
 		return c.commandReply(e, n, w, state, out)
+	case regs.CommandControlTypeAdjust:
+		return c.commandAdjust(e, w, state)
 	case regs.CommandControlTypeReset:
 		return c.commandReset(e, n, w, state, out)
 	case regs.CommandControlTypeFree:
@@ -104,7 +108,8 @@ func (c *Core) commandReset(e *regs.CommandEntry, n uint32, w *page, state State
 	return statusOK
 }
 
-func (c *Core) commandCAM(e *regs.CommandEntry, done *regs.CompletionEntry) uint32 {
+// commandKey reads the key of a command.
+func (c *Core) commandKey(e *regs.CommandEntry) (cam.Key, uint32) {
 	k := cam.Key{
 		Control: regs.CamWordControlValidMask | e.KeyControlKind<<regs.CamWordControlKindShift |
 			e.KeyControlProtocol<<regs.CamWordControlProtocolShift | e.KeyControlVlan<<regs.CamWordControlVlanShift,
@@ -115,11 +120,19 @@ func (c *Core) commandCAM(e *regs.CommandEntry, done *regs.CompletionEntry) uint
 	if e.KeyControlKind == kindIPv6 {
 		var b [16]byte
 		if !c.host.Read(uint64(e.IovaLo)|uint64(e.IovaHi)<<32, b[:]) {
-			return statusDMA
+			return k, statusDMA
 		}
 		for i := range k.Addr {
 			k.Addr[i] = uint32(b[4*i]) | uint32(b[4*i+1])<<8 | uint32(b[4*i+2])<<16 | uint32(b[4*i+3])<<24
 		}
+	}
+	return k, statusOK
+}
+
+func (c *Core) commandCAM(e *regs.CommandEntry, done *regs.CompletionEntry) uint32 {
+	k, status := c.commandKey(e)
+	if status != statusOK {
+		return status
 	}
 	m := c.cams[e.FlagsServerSide&1]
 	h := m.Hash(&k)

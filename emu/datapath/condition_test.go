@@ -22,6 +22,32 @@ type conditionCase struct {
 func (x Condition) key() string { return fmt.Sprintf("%v: %s", x.Verdict, x.When) }
 
 var conditionCases = map[string]conditionCase{
+	key(VerdictPass, "no service of the listener takes the client"): {Free, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.serve4(world4, 0, modeNAT, func(e *regs.ServiceEntry) { e.SourceFirst, e.SourceCount = 5, 1 })
+		return c.client(flagSYN, "")
+	}},
+	key(VerdictPass, "the group has no server that takes the client"): {Free, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.serve4(world4, 0, modeNAT, nil)
+		b.m.GroupState[regs.GroupStateSelector] = 0
+		return c.client(flagSYN, "")
+	}},
+	key(VerdictPass, "no page or no CAM place is free"): {Free, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.serve4(world4, 0, modeNAT, nil)
+		for b.command(regs.CommandEntry{ControlType: regs.CommandControlTypeAllocate}).ControlStatus == statusOK {
+		}
+		return c.client(flagSYN, "")
+	}},
+	key(VerdictSloppy, "the service takes connections in their middle, and has no server for this one"): {Free, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.serve4(world4, 0, modeNAT, func(e *regs.ServiceEntry) { e.ControlSloppy = 1 })
+		b.m.GroupState[regs.GroupStateSelector] = 0
+		return c.client(flagACK, "")
+	}},
+	key(VerdictTranslate, "payload of a connection with an application module"): {Free, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
+		b.serve4(world4, 0, modeNAT, func(e *regs.ServiceEntry) { e.ControlModule = 1 })
+		c.shake(t, modeNAT)
+		b.exceptions()
+		return c.client(flagACK, "PORT")
+	}},
 	key(VerdictOpen, "no listener for address and port"): {Free, ClientSide, func(t *testing.T, b *bench, c *conn) []byte {
 		b.m.Listener[0][regs.ListenerControl], b.m.Dirty = 0, ^uint32(0)
 		return c.client(flagSYN, "")
@@ -355,7 +381,7 @@ func key(v Verdict, when string) string { return Condition{Verdict: v, When: whe
 var reasonNames = map[string]uint32{
 	"no_match": reasonNoMatch, "head_too_large": reasonHeadLarge, "bad_request": reasonBad, "no_rule": reasonNoRule,
 	"h2c": reasonH2C, "not_http": reasonNotHTTP, "not_tls": reasonNotTLS, "bad_hello": reasonBadHello, "rule_host": reasonRuleHost, "answer": reasonAnswer, "rewrite": reasonRewrite,
-	"no_server": reasonNoServer, "ttl": reasonTTL, "too_big": reasonTooBig, "head_more": reasonHeadMore, "held_more": reasonHeldMore, "server_failed": reasonServerFailed, "key_exists": reasonKeyExists,
+	"no_server": reasonNoServer, "ttl": reasonTTL, "too_big": reasonTooBig, "head_more": reasonHeadMore, "held_more": reasonHeldMore, "server_failed": reasonServerFailed, "module": reasonModule, "key_exists": reasonKeyExists,
 }
 
 func TestConditions(t *testing.T) {
@@ -434,8 +460,15 @@ func (b *bench) before(o outcome, c *conn, k conditionCase) State {
 	for n := range int(b.m.Geometry.Pages) {
 		w := pages[n*regs.PageWords:]
 		if w[regs.PageControl]&regs.PageControlValidMask != 0 && regs.PagePortsClient(w[regs.PagePorts]) == uint32(c.port) {
-			return State(regs.PageControlState(w[regs.PageControl]))
+			s := State(regs.PageControlState(w[regs.PageControl]))
+			if w[regs.PageClientLink]&regs.PageClientLinkPassedMask != 0 {
+				s = passedStates[s]
+			}
+			return s
 		}
+	}
+	if passes(b.c.service(0)) {
+		return PassedFree
 	}
 	if k.at == Stateless {
 		return Stateless
@@ -458,6 +491,9 @@ func (b *bench) kindOf(port int, raw []byte) (k Kind, closer bool) {
 	}
 	w := c.page(p.handle & handleMask)
 	state := State(regs.PageControlState(w[regs.PageControl]))
+	if isPassed(w) {
+		p.passed, state = true, passedStates[state]
+	}
 	if closer = refined[state][p.side]>>p.segment&1 != 0; closer {
 		return c.refine(p, w, state), true
 	}

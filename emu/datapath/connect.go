@@ -17,17 +17,33 @@ func (c *Core) startServer(p *packet, n uint32, w *page, server uint32, out *Out
 	case cam.Refused:
 		c.resetClient(w, out)
 		c.abort(n, w, reasonNoCamPlace)
+	case noPort:
+		c.resetClient(w, out)
+		c.abort(n, w, reasonAbortNoServer)
 	}
 }
+
+// noPort is connect's answer where the server's list has no local port.
+const noPort = cam.Refused + 1
 
 // connect writes leg set A, enters the server-side key and sends our SYN. With NAT the server sees the client's own
 // address, port and sequence numbers, so the forward delta is zero: bytes that are inserted come before them; where another connection of the client has the key,
 // the port is one that stands in for the client's. Where the key finds no place the page stays as it is.
 func (c *Core) connect(n uint32, w *page, server, port uint32, out *Output) cam.Result {
-	hop := c.hop(c.server(server))
+	s := c.server(server)
+	hop := c.hop(s)
 	before := [...]uint32{w[regs.PageAIndex], w[regs.PageALocal], w[regs.PageAScale]}
-	w[regs.PageAIndex] = server
+	answers := answersOf(s)
+	w[regs.PageAIndex] = regs.SetPageAIndexAnswers(server, answers)
 	w[regs.PageALocal] = port
+	w[regs.PageADeltaClient], w[regs.PageATimestampClient] = 0, 0
+	if answers == answersLocal {
+		if !c.lend(w, w[regs.PageAIsn], w[regs.PageClientTimestamp], w[regs.PageClientLink]&regs.PageClientLinkTimestampsMask != 0) {
+			w[regs.PageAIndex], w[regs.PageALocal] = before[0], before[1]
+			return noPort
+		}
+		w[regs.PageAIsn] += w[regs.PageADeltaClient]
+	}
 	scale := uint32(0)
 	if regs.NextHopControlTagged(hop[regs.NextHopControl]) != 0 {
 		scale = regs.SetPageAScaleVlan(0, regs.NextHopControlVlan(hop[regs.NextHopControl]))
@@ -39,10 +55,10 @@ func (c *Core) connect(n uint32, w *page, server, port uint32, out *Output) cam.
 		result = c.cams[ServerSide].Insert(&k, h, handleOf(n, w), false)
 	}
 	if result != cam.OK {
+		c.unlend(w)
 		w[regs.PageAIndex], w[regs.PageALocal], w[regs.PageAScale] = before[0], before[1], before[2]
 		return result
 	}
-	w[regs.PageADeltaClient] = 0
 	w[regs.PageControl] = regs.SetPageControlServerPort(w[regs.PageControl], regs.NextHopControlPort(hop[regs.NextHopControl]))
 	c.setState(w, ServerSyn)
 	c.serverUse(w, 1)
@@ -54,6 +70,20 @@ func (c *Core) connect(n uint32, w *page, server, port uint32, out *Output) cam.
 	c.sendServerSyn(w, out)
 	c.expect(w, c.ticks(regs.TimerRetransmit))
 	return cam.OK
+}
+
+// unlend takes back the local end of a server that has not answered, and gives the held stream the client's numbers again.
+func (c *Core) unlend(w *page) {
+	if index := w[regs.PageAIndex]; regs.PageAIndexAnswers(index) == answersLocal {
+		stamp := uint32(0)
+		if w[regs.PageClientLink]&regs.PageClientLinkTimestampsMask != 0 {
+			stamp = w[regs.PageClientTimestamp] + w[regs.PageATimestampClient]
+		}
+		c.putPort(regs.PageAIndexServer(index), regs.PageAIndexLocalAddress(index), regs.PageALocalPort(w[regs.PageALocal]), w[regs.PageAIsn]+1, stamp)
+	}
+	w[regs.PageAIsn] -= w[regs.PageADeltaClient]
+	w[regs.PageADeltaClient], w[regs.PageATimestampClient] = 0, 0
+	w[regs.PageAIndex] = regs.PageAIndexServer(w[regs.PageAIndex])
 }
 
 // recycleHolder frees the connection that has a server-side key, if its ends are done with it: it is in quarantine, or
@@ -93,6 +123,7 @@ func (c *Core) serverFailed(p *packet, n uint32, w *page, otherwise uint32, out 
 	c.eraseIfOurs(ServerSide, &k, h, n)
 	c.serverUse(w, -1)
 	c.serverActive(w, -1)
+	c.unlend(w)
 	w[regs.PageAScale], w[regs.PageARto] = 0, 0
 	tries := min(regs.PageOptionsTries(w[regs.PageOptions])+1, maxServersTried)
 	w[regs.PageOptions] = regs.SetPageOptionsTries(w[regs.PageOptions], tries)
@@ -138,8 +169,8 @@ func (c *Core) commandConnect(e *regs.CommandEntry, done *regs.CompletionEntry, 
 	}
 	server, kind := e.KeyIndexIndex, regs.PageControlKind(w[regs.PageControl])
 	if e.FlagsGroup != 0 {
-		var ok bool
-		if server, ok = c.pick(e.KeyIndexIndex, c.bank(), c.chooser(w)); !ok {
+		who, ok := c.chooser(w), false
+		if server, ok = c.pick(e.KeyIndexIndex, c.bank(), &who); !ok {
 			return statusNotFound
 		}
 	} else if !c.usable(server, kind) {
@@ -158,7 +189,7 @@ func (c *Core) commandConnect(e *regs.CommandEntry, done *regs.CompletionEntry, 
 		w[regs.PageAIsn] = w[regs.PageClientIsn] - e.Value
 	}
 	result := c.connect(n, w, server, port, out)
-	if result == cam.Refused || result == cam.Exists && e.FlagsGroup == 0 {
+	if result == cam.Refused || result == noPort || result == cam.Exists && e.FlagsGroup == 0 {
 		w[regs.PageAIsn] = before
 		if took {
 			c.releaseHead(w)
@@ -237,8 +268,8 @@ func (c *Core) usable(i, kind uint32) bool {
 	}
 	s := c.server(i)
 	ctl := s[regs.ServerControl]
-	if regs.ServerControlValid(ctl) == 0 || regs.ServerControlClosed(ctl) != 0 || regs.ServerControlKind(ctl) != kind ||
-		regs.ServerControlMethod(ctl) != regs.ServerControlMethodNat {
+	if regs.ServerControlValid(ctl) == 0 || regs.ServerControlClosed(ctl) != 0 || !suits(s, kind) ||
+		!answers(s) && (!returns(s) || regs.ServerTunnelType(s[regs.ServerTunnel]) == regs.ServerTunnelTypeDscp) {
 		return false
 	}
 	hop := c.hop(s)

@@ -23,13 +23,18 @@ type Core struct {
 	host *hostif.Interface
 
 	tick   uint32
+	asked  injected // by the host, of the frame at hand
 	oneArm bool
 	cut    func(*frame.Frame, *regs.ExceptionEntry) (taken bool)
+	spill  func(*Output)
 	batch  [BatchMax]packet
 
 	// Derived from the memories; Reindex rebuilds them.
 	vips      index
 	servers   index
+	locals    index
+	lends     bool // there are local addresses
+	returns   bool // some server behind a tunnel answers through the card
 	listeners [2]index
 	live      []uint64 // bit n: page n is valid
 	anyPorts  bool     // some server takes every port
@@ -58,7 +63,7 @@ func New(r *regfile.File, m *ssram.Memory, client, server *cam.CAM, h *hostif.In
 	g := &m.Geometry
 	return &Core{
 		r: r, m: m, cams: [sides]*cam.CAM{client, server}, host: h,
-		vips: newIndex(g.Vips), servers: newIndex(g.Servers), listeners: [2]index{newIndex(g.Listeners), newIndex(g.Listeners)},
+		vips: newIndex(g.Vips), servers: newIndex(g.Servers), locals: newIndex(g.LocalAddresses), listeners: [2]index{newIndex(g.Listeners), newIndex(g.Listeners)},
 		live: make([]uint64, (g.Pages+63)/64),
 	}
 }
@@ -66,6 +71,10 @@ func New(r *regfile.File, m *ssram.Memory, client, server *cam.CAM, h *hostif.In
 // SetPunt gives the card the frames for the host that carry an offload header: it knows how to cut them into wire
 // frames. Without it they go as they are.
 func (c *Core) SetPunt(cut func(*frame.Frame, *regs.ExceptionEntry) (taken bool)) { c.cut = cut }
+
+// SetSpill gives the card what an output holds before one packet becomes more frames than it has room for. The card sends
+// them and empties it. Without it what finds no room is dropped and counted.
+func (c *Core) SetSpill(spill func(*Output)) { c.spill = spill }
 
 // SetOneArmed says that both subnets are behind the client port.
 func (c *Core) SetOneArmed(on bool) { c.oneArm = on }
@@ -144,8 +153,17 @@ func (c *Core) keys(p *packet) {
 	}
 	p.server = c.findServer(kind, protocol, &p.src, p.sport)
 	if p.server >= 0 {
-		p.key[ServerSide] = cam.Key{Control: control, Ports: p.dport | c.anyPort(uint32(p.server), p.sport)<<16, Index: uint32(p.server), Addr: p.dst}
-		p.hash[ServerSide] = c.cams[ServerSide].Hash(&p.key[ServerSide])
+		k := &p.key[ServerSide]
+		*k = cam.Key{Control: control, Ports: p.dport | c.anyPort(uint32(p.server), p.sport)<<16, Index: uint32(p.server), Addr: p.dst}
+		if i := c.findLocal(kind, &p.dst); i >= 0 { // it answers to an address of the card's
+			k.Control, k.Addr, p.local = k.Control&^regs.CamWordControlKindMask|regs.CamWordControlKindLocal<<regs.CamWordControlKindShift, address{uint32(i)}, true
+		}
+		p.hash[ServerSide] = c.cams[ServerSide].Hash(k)
+	} else if c.returns {
+		if p.server = c.findVIP(kind, &p.src); p.server >= 0 { // it answers from the VIP
+			p.key[ServerSide] = cam.Key{Control: control, Ports: p.dport | p.sport<<16, Index: uint32(p.server) | regs.CamWordIndexVipMask, Addr: p.dst}
+			p.hash[ServerSide] = c.cams[ServerSide].Hash(&p.key[ServerSide])
+		}
 	}
 	if p.class == classUDP && p.vip < 0 && p.server < 0 {
 		c.punt(p, reasonProtocol)
@@ -298,6 +316,10 @@ func (c *Core) act(p *packet, out *Output) {
 		c.passEstablish(p, w, out)
 	case VerdictPassSynAck:
 		c.passSynAck(p, w, out)
+	case VerdictPassServerSyn:
+		c.passServerSyn(p, w, out)
+	case VerdictPassClientSynAck:
+		c.passClientSynAck(p, w, out)
 	default:
 		c.count(row.Counter)
 	}
@@ -400,6 +422,9 @@ func (c *Core) exception(p *packet, handle uint32) (taken bool) {
 	}
 	if p.class == classTCP && p.vip >= 0 {
 		e.ReasonMissVip = 1
+	}
+	if p.reason == reasonTooBig {
+		e.Mtu = p.mtu
 	}
 	if handle != 0 {
 		w := c.page(handle & handleMask)

@@ -136,7 +136,13 @@ func (c *Core) decide(p *packet, n uint32, w *page, by means, head []byte, out *
 		c.ask(p, n, w, reason, out)
 		return
 	}
-	server, ok := c.pick(group, bank, c.chooser(w))
+	who := c.chooser(w)
+	server, ok := uint32(0), false
+	if service := regs.PageIndexService(w[regs.PageIndex]); by == byDefault && service < c.m.Geometry.Services && passes(c.service(service)) {
+		server, ok = c.target(service, group, bank, &who)
+	} else {
+		server, ok = c.pick(group, bank, &who)
+	}
 	if !ok {
 		c.ask(p, n, w, reasonNoServer, out)
 		return

@@ -11,11 +11,16 @@ import (
 
 // guard says in which state a segment for an address of ours acts that hits no page.
 func (c *Core) guard(p *packet) State {
-	p.service = c.findService(p)
+	p.service, p.expected = c.findService(p), -1
 	if p.service == noSource {
 		return PassedFree
 	}
 	if p.service < 0 {
+		if w := c.expects(p); w != nil {
+			p.service = int32(regs.PageIndexService(w[regs.PageIndex]))
+			p.expected = int32(regs.PageAIndexServer(w[regs.PageAIndex]))
+			return PassedFree
+		}
 		return Free
 	}
 	otherwise := Free
@@ -31,6 +36,9 @@ func (c *Core) guard(p *packet) State {
 	}
 	status := c.r.Get(regs.DefenceStatus)
 	guarded, mode := false, c.defenceOf(uint32(p.service))
+	if regs.ServiceControlMode(c.service(uint32(p.service))[regs.ServiceControl]) > regs.ServiceControlModeFullnat {
+		return otherwise // what is proved by a cookie the card connects itself, which it can only where the answers come by
+	}
 	switch mode {
 	case regs.ServiceControlDefenceAlways:
 		guarded = true

@@ -32,6 +32,16 @@
 // with a cookie and nothing is kept, what brings the cookie back takes a page, and the rest is dropped (defence.go). What a
 // cookie holds, and what of a SYN it keeps, stands in cookie.go.
 //
+// # Passed on
+//
+// A service whose mode is not splice chooses its server at the SYN or first datagram, and passes that on (pass.go). Its
+// connections have states of their own in the table. How a server is chosen stands in pick.go, for splices too; what leads
+// a client to the same server again in template.go. Under cookies a service with nat or fullnat proves its clients before
+// a server hears of them, and then splices, without reading a head.
+//
+// The host may have what it injects come back instead of going to a wire (inject.go): so it translates datagrams that it
+// put together from fragments, which it then cuts again.
+//
 // # Toward a server
 //
 // What a service decides by is its protocol's: a request head, a ClientHello, or nothing, where the first byte is enough,
@@ -42,6 +52,13 @@
 // whose head of HTTP does not end in time, counted from the handshake.
 //
 // A connection may be one of a single request (lastrequest.go). The client's bytes behind that go nowhere.
+//
+// # Methods
+//
+// How a server sees a client is its method. With nat it sees the client's address, with fullnat one of the card's (ports.go);
+// either may be of the other family (family.go). Behind a tunnel it gets the client's packet as it is, in one of the card's
+// (wrap.go), and with direct routing just so. Splices go by nat and fullnat, and by tunnels whose servers answer through the
+// card: those answers come from the VIP, and are known by that.
 //
 // # What a segment can do
 //

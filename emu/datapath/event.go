@@ -95,6 +95,7 @@ func (c *Core) tells(mask uint32) bool { return c.r.Get(regs.HostifEvents)&mask 
 
 // end counts the end of a connection and tells the host. The page is still whole.
 func (c *Core) end(n uint32, w *page, reason uint32) {
+	c.keepTemplate(w)
 	if isPassed(w) {
 		c.count(passedCounter(reason))
 	} else {

@@ -76,7 +76,7 @@ func (c *Core) reindex(dirty uint32) {
 	}
 	if dirty&ssram.DirtyServer != 0 {
 		c.servers.clear()
-		c.anyPorts = false
+		c.anyPorts, c.returns = false, false
 		for i := range c.m.Geometry.Servers {
 			w := c.m.Server[i*serverWords : (i+1)*serverWords]
 			ctl := w[regs.ServerControl]
@@ -84,11 +84,24 @@ func (c *Core) reindex(dirty uint32) {
 				continue
 			}
 			a := address(w[regs.ServerAddress:])
+			c.returns = c.returns || returns(w)
 			if !answers(w) { // what it answers never comes by here, and may look like what another does
 				continue
 			}
 			c.servers.add(a.hash(regs.ServerControlKind(ctl))+keyPort(w), i)
 			c.anyPorts = c.anyPorts || keyPort(w) == 0
+		}
+	}
+	if dirty&ssram.DirtyLocal != 0 {
+		c.locals.clear()
+		c.lends = false
+		for i := range c.m.Geometry.LocalAddresses {
+			w := c.local(i)
+			if regs.AddressControlValid(w[regs.AddressControl]) != 0 {
+				a := address(w[regs.AddressAddress:])
+				c.locals.add(a.hash(regs.AddressControlKind(w[regs.AddressControl])), i)
+				c.lends = true
+			}
 		}
 	}
 	if dirty&ssram.DirtyListener != 0 {
@@ -126,14 +139,23 @@ func listenerHash(vip, port uint32) uint32 {
 }
 
 // findVIP answers with the VIP index of an address, or −1.
-func (c *Core) findVIP(kind uint32, a *address) int32 {
-	x := &c.vips
+func (c *Core) findVIP(kind uint32, a *address) int32 { return findAddress(&c.vips, c.m.Vip, kind, a) }
+
+// findLocal answers with the local-address index of an address, or −1.
+func (c *Core) findLocal(kind uint32, a *address) int32 {
+	if !c.lends {
+		return -1
+	}
+	return findAddress(&c.locals, c.m.LocalAddress, kind, a)
+}
+
+func findAddress(x *index, memory []uint32, kind uint32, a *address) int32 {
 	for i := a.hash(kind) & x.mask; ; i = (i + 1) & x.mask {
 		s := uint32(x.slots[i])
 		if s == 0 {
 			return -1
 		}
-		w := (*[vipWords]uint32)(c.m.Vip[(s-1)*vipWords:])
+		w := (*[vipWords]uint32)(memory[(s-1)*vipWords:])
 		if regs.AddressControlKind(w[regs.AddressControl]) == kind && address(w[regs.AddressAddress:]) == *a {
 			return int32(s - 1)
 		}
@@ -143,6 +165,11 @@ func (c *Core) findVIP(kind uint32, a *address) int32 {
 // answers says whether a server's answers come through the card, from the server's own address.
 func answers(server []uint32) bool {
 	return regs.ServerControlMethod(server[regs.ServerControl]) <= regs.ServerControlMethodFullnat
+}
+
+// returns says whether a server behind a tunnel answers through the card, from the VIP.
+func returns(server []uint32) bool {
+	return regs.ServerControlMethod(server[regs.ServerControl]) == methodTun && regs.ServerTunnelReturn(server[regs.ServerTunnel]) != 0
 }
 
 // keyPort is the port by which a server's answers are known; zero: all that belong to no server with a port of its own.

@@ -35,7 +35,7 @@ func (c *Core) rangeOfRST(p *packet, w *page, state State) (low, high, seq uint3
 		if low, high = ld(w, regs.PageClientIsn)+1, ld(w, regs.PageASeqClient); p.side == ClientSide {
 			return low, high, p.seq, true
 		}
-		return low, high, p.ack, p.flags&flagACK != 0
+		return low, high, p.ack - ld(w, regs.PageADeltaClient), p.flags&flagACK != 0
 	}
 	switch {
 	case state < Spliced && p.side == ClientSide:
@@ -62,6 +62,9 @@ func (c *Core) rangeOfRST(p *packet, w *page, state State) (low, high, seq uint3
 		leg = legWords
 	}
 	seq = p.seq + ld(w, regs.PageADeltaServer+leg)
+	if modular(control) {
+		seq = pivotOf(w, ServerSide).forth(seq)
+	}
 	return ld(w, regs.PageAAckClient+leg), ld(w, regs.PageASeqServer+leg), seq, leg == inForce(control)
 }
 

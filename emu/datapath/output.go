@@ -51,6 +51,10 @@ func (o *Output) take(n int) *frame.Frame {
 
 // send queues a frame for a port. A one-armed card has only the client's.
 func (c *Core) send(f *frame.Frame, port uint32, out *Output) {
+	if c.asked.back {
+		c.handBack(f, port)
+		return
+	}
 	if c.oneArm {
 		port = regs.PortClient
 	}

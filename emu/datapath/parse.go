@@ -42,42 +42,45 @@ const (
 
 // packet is what the pipeline knows of one frame of a batch. Offsets count from the first byte of the frame.
 type packet struct {
-	f       *frame.Frame
-	b       []byte
-	ip      uint32 // IP header
-	tcp     uint32 // TCP header
-	payload uint32 // TCP payload
-	end     uint32 // end of the IP packet; Ethernet padding follows
-	length  uint32 // payload bytes
-	segs    uint32 // segments on a wire
-	seq     uint32
-	ack     uint32
-	src     address
-	dst     address
-	sport   uint32
-	dport   uint32
-	vip     int32 // VIP index of dst, or −1
-	server  int32 // server index of src and sport, or −1
-	handle  uint32
-	hash    [sides]uint64
-	key     [sides]cam.Key
-	vlan    uint32
-	port    uint8
-	class   class
-	passed  bool  // hit a connection that was opened toward its server at its first segment
-	reason  uint8 // of an exception
-	kind    uint8 // ipv4 or ipv6, as in the page
-	flags   uint8
-	segment Kind
-	side    Side
-	tagged  bool
-	hit     bool
-	legB    bool
-	kept    bool // syn stands for the options
-	syn     options
-	service int32 // of the listener, where guard found one
-	request bool  // payload for a connection that waits for its head
-	given   bool  // to the host
+	f        *frame.Frame
+	b        []byte
+	ip       uint32 // IP header
+	tcp      uint32 // TCP header
+	payload  uint32 // TCP payload
+	end      uint32 // end of the IP packet; Ethernet padding follows
+	length   uint32 // payload bytes
+	segs     uint32 // segments on a wire
+	seq      uint32
+	ack      uint32
+	src      address
+	dst      address
+	sport    uint32
+	dport    uint32
+	vip      int32 // VIP index of dst, or −1
+	server   int32 // server index of src and sport, or −1
+	handle   uint32
+	hash     [sides]uint64
+	key      [sides]cam.Key
+	vlan     uint32
+	port     uint8
+	class    class
+	passed   bool  // hit a connection that was opened toward its server at its first segment
+	reason   uint8 // of an exception
+	kind     uint8 // ipv4 or ipv6, as in the page
+	flags    uint8
+	segment  Kind
+	side     Side
+	tagged   bool
+	local    bool // from a server to a local address
+	hit      bool
+	legB     bool
+	kept     bool  // syn stands for the options
+	expected int32 // the server of what the host expects, where guard found that; else −1
+	syn      options
+	service  int32  // of the listener, where guard found one
+	request  bool   // payload for a connection that waits for its head
+	given    bool   // to the host
+	mtu      uint32 // of an exception too_big: what would have gone on
 }
 
 // Exception reasons.
@@ -119,7 +122,7 @@ func (c *Core) punt(p *packet, reason uint8) {
 func (c *Core) parse(port int, f *frame.Frame, p *packet) {
 	b := f.Bytes()
 	p.f, p.b, p.port, p.segs, p.vlan, p.tagged, p.hit, p.vip, p.server, p.handle = f, b, uint8(port), 1, 0, false, false, -1, -1, 0
-	p.side, p.request, p.given, p.kept, p.passed = ClientSide, false, false, false, false
+	p.side, p.request, p.given, p.kept, p.passed, p.local = ClientSide, false, false, false, false, false
 	if len(b) < 14 {
 		c.drop(p, regs.ParserDropTruncated)
 		return

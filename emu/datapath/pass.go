@@ -25,6 +25,9 @@ func passes(service []uint32) bool {
 	return regs.ServiceControlMode(service[regs.ServiceControl]) != regs.ServiceControlModeSplice
 }
 
+// datagrams says whether a page is of UDP.
+func datagrams(w *page) bool { return w[regs.PageAScale]&regs.PageAScaleDatagramsMask != 0 }
+
 // oneSided says whether the answers of a page's server do not come through the card.
 func (c *Core) oneSided(w *page) bool {
 	return !answers(c.server(regs.PageAIndexServer(ld(w, regs.PageAIndex))))
@@ -65,16 +68,42 @@ func (c *Core) pass(p *packet, out *Output) {
 		c.refusePassed(p, out)
 		return
 	}
+	if p.class == classUDP && regs.ServiceControlOnePacket(c.service(uint32(p.service))[regs.ServiceControl]) != 0 && !answers(c.server(server)) {
+		c.onePacket(p, server, out)
+		return
+	}
 	c.passTo(p, server, out)
+}
+
+// onePacket passes a datagram on that nothing is kept of.
+func (c *Core) onePacket(p *packet, server uint32, out *Output) {
+	w := &c.draft
+	*w = page{}
+	w[regs.PageAIndex] = server
+	c.count(regs.PassOnePacket)
+	c.countServed(c.serverState(w))
+	p.passed = true
+	c.forward(p, w, VerdictTranslate, out)
+}
+
+// countServed counts a connection ever of a server.
+func (c *Core) countServed(state []uint32) {
+	if state[regs.ServerStateConnectionsLo]++; state[regs.ServerStateConnectionsLo] == 0 {
+		state[regs.ServerStateConnectionsHi]++
+	}
 }
 
 // passTarget chooses the server of a new connection.
 func (c *Core) passTarget(p *packet) (server uint32, ok bool) {
+	who := c.chooserOf(p)
+	if p.expected >= 0 {
+		return uint32(p.expected), c.takesMore(uint32(p.expected), &who)
+	}
 	s := c.service(uint32(p.service))
 	if regs.ServiceControlHasDefault(s[regs.ServiceControl]) == 0 {
 		return 0, false
 	}
-	return c.pick(regs.ServiceDefaultGroup(s[regs.ServiceDefault]), c.bank(), chooser{kind: uint32(p.kind), source: p.src, dest: p.dst, port: p.sport, passed: true})
+	return c.target(uint32(p.service), regs.ServiceDefaultGroup(s[regs.ServiceDefault]), c.bank(), &who)
 }
 
 // refusePassed tells the sender of a SYN that it is not served. Who sends datagrams, or the middle of a connection, hears
@@ -95,18 +124,19 @@ func (c *Core) passTo(p *packet, server uint32, out *Output) {
 	}
 	w := c.page(n)
 	c.fillPassed(p, w, server)
-	if answers(c.server(server)) && !c.passKey(n, w) {
-		c.count(regs.PassDropFull)
+	c.serverUse(w, 1)
+	if regs.ServerControlMethod(c.server(server)[regs.ServerControl]) == methodFullNAT && !c.passLend(p, w) {
 		c.refusePassed(p, out)
-		w[regs.PageClientLink] &^= regs.PageClientLinkPassedMask // no server counts it yet
 		c.free(n, w)
 		return
 	}
-	c.serverUse(w, 1)
-	state := c.serverState(w)
-	if state[regs.ServerStateConnectionsLo]++; state[regs.ServerStateConnectionsLo] == 0 {
-		state[regs.ServerStateConnectionsHi]++
+	if answers(c.server(server)) && !c.passKey(n, w) {
+		c.count(regs.PassDropFull)
+		c.refusePassed(p, out)
+		c.free(n, w)
+		return
 	}
+	c.countServed(c.serverState(w))
 	c.count(regs.PassOpened)
 	c.openedEvent(n, w)
 	p.handle, p.side, p.passed = handleOf(n, w), ClientSide, true
@@ -120,7 +150,6 @@ func (c *Core) passTo(p *packet, server uint32, out *Output) {
 
 // fillPassed writes the page of a new connection.
 func (c *Core) fillPassed(p *packet, w *page, server uint32) {
-	s := c.server(server)
 	link := p.vlan | regs.PageClientLinkPassedMask
 	if p.tagged {
 		link |= regs.PageClientLinkTaggedMask
@@ -134,8 +163,22 @@ func (c *Core) fillPassed(p *packet, w *page, server uint32) {
 	w[regs.PageClientMacHi] = uint32(binary.BigEndian.Uint16(p.b[6:]))
 	w[regs.PageLastSeen] = c.tick
 	copy(w[regs.PageClientAddress:], p.src[:])
+	c.fillServer(w, server, p.sport)
+	w[regs.PageChoice] = regs.ServiceDefaultGroup(c.service(uint32(p.service))[regs.ServiceDefault]) | regs.TableBankGeneration(c.r.Get(regs.TableBank))<<regs.PageChoiceGenerationShift
+	if control := c.serviceControl(w); regs.ServiceControlModule(control) != 0 {
+		w[regs.PageControl] = regs.SetPageControlHostReason(w[regs.PageControl], reasonModule)
+	}
+	if p.class == classTCP {
+		c.passBegin(p, w)
+	}
+	c.setState(w, SynRcvd)
+}
+
+// fillServer writes the server leg of a new connection, which the server sees come from a port.
+func (c *Core) fillServer(w *page, server, port uint32) {
+	s := c.server(server)
 	w[regs.PageAIndex] = server
-	w[regs.PageALocal] = p.sport
+	w[regs.PageALocal] = port
 	scale := uint32(regs.PageAScaleArmedMask | regs.PageAScaleChecksumReadyMask | regs.PageAScaleSackMask | regs.PageAScaleEcnMask)
 	if hop := c.hop(s); hop != nil {
 		w[regs.PageControl] = regs.SetPageControlServerPort(w[regs.PageControl], regs.NextHopControlPort(hop[regs.NextHopControl]))
@@ -143,16 +186,31 @@ func (c *Core) fillPassed(p *packet, w *page, server uint32) {
 			scale = regs.SetPageAScaleVlan(scale, regs.NextHopControlVlan(hop[regs.NextHopControl]))
 		}
 	}
-	if p.class == classUDP {
+	if regs.ServerControlProtocol(s[regs.ServerControl]) == protocolUDP {
 		scale |= regs.PageAScaleDatagramsMask
 	}
 	w[regs.PageAScale] = scale
-	w[regs.PageChoice] = regs.ServiceDefaultGroup(c.service(uint32(p.service))[regs.ServiceDefault]) | regs.TableBankGeneration(c.r.Get(regs.TableBank))<<regs.PageChoiceGenerationShift
 	w[regs.PageAChecksum] = c.differences(w)
+}
+
+// passLend gives a new connection a local end.
+func (c *Core) passLend(p *packet, w *page) bool {
+	var o options
 	if p.class == classTCP {
-		c.passBegin(p, w)
+		o = p.options()
 	}
-	c.setState(w, SynRcvd)
+	if !c.lend(w, p.seq, o.tsval, o.timestamps) {
+		return false
+	}
+	if o.timestamps {
+		w[regs.PageAScale] |= regs.PageAScaleTimestampsMask
+		w[regs.PageClientTimestamp] = o.tsval
+	}
+	if p.class == classUDP { // nothing is counted
+		w[regs.PageADeltaClient] = 0
+	}
+	w[regs.PageAChecksum] = c.differences(w)
+	return true
 }
 
 // anyScale is the shift of an end whose SYN was not seen: windows are taken for larger than they are.
@@ -209,6 +267,9 @@ func (c *Core) passKey(n uint32, w *page) bool {
 		if result == cam.Exists && c.recycleHolder(&k, h) {
 			result = c.cams[ServerSide].Insert(&k, h, handleOf(n, w), false)
 		}
+		if result == cam.Exists && regs.PageAIndexAnswers(w[regs.PageAIndex]) == answersLocal {
+			return false // the host made the list anew while its ports are out
+		}
 		switch result {
 		case cam.OK:
 			if port != own {
@@ -253,6 +314,11 @@ func (c *Core) passSyn(p *packet, w *page, state State, out *Output) {
 	const fins = regs.PageClientLinkFinClientMask | regs.PageClientLinkFinServerMask
 	oneSided := c.oneSided(w)
 	switch {
+	case state == PassedSynRcvd && w[regs.PagePacketsClient]|w[regs.PagePacketsServer] == 0: // the host expected it
+		w[regs.PageClientMacLo] = binary.BigEndian.Uint32(p.b[8:])
+		w[regs.PageClientMacHi] = uint32(binary.BigEndian.Uint16(p.b[6:]))
+		w[regs.PageControl] = regs.SetPageControlPort(w[regs.PageControl], uint32(p.port))
+		c.passBegin(p, w)
 	case p.seq == w[regs.PageClientIsn]:
 		if state == PassedSynRcvd {
 			c.countSyn()
@@ -273,6 +339,7 @@ func (c *Core) passSyn(p *packet, w *page, state State, out *Output) {
 // passRestart brings a connection that is in use back to its handshake.
 func (c *Core) passRestart(_ *packet, w *page) {
 	c.count(regs.PassReused)
+	unstretch(w)
 	c.passedActive(w, SynRcvd)
 	c.setState(w, SynRcvd)
 }
@@ -282,7 +349,7 @@ func (c *Core) passAgain(p *packet, w *page, state State, out *Output) {
 	n, keep := p.handle&handleMask, int32(-1)
 	if s := c.service(regs.PageIndexService(w[regs.PageIndex])); regs.ServiceControlKeepServer(s[regs.ServiceControl]) != 0 {
 		i := regs.PageAIndexServer(w[regs.PageAIndex])
-		if c.takesNew(i, &chooser{kind: uint32(p.kind), passed: true}) {
+		if who := c.chooserOf(p); c.takesMore(i, &who) {
 			keep = int32(i)
 		}
 	}
@@ -311,19 +378,43 @@ func (c *Core) passEstablish(p *packet, w *page, out *Output) {
 	}
 	v := VerdictTranslate
 	if ok {
+		if c.oneSided(w) {
+			w[regs.PageASeqServer] = p.ack
+		}
 		c.passEstablished(p, w)
 		v = table[PassedSpliced][ClientSide][p.segment].Verdict
 	}
 	c.forward(p, w, v, out)
 }
 
+// passServerSyn takes the SYN of a server that begins, as the host expected.
+func (c *Core) passServerSyn(p *packet, w *page, out *Output) {
+	w[regs.PageAServerIsn] = p.seq
+	w[regs.PageASeqServer], w[regs.PageAAckClient] = p.seq+1+p.length, p.seq
+	c.forward(p, w, VerdictTranslate, out)
+}
+
+// passClientSynAck takes a client's answer to that: the connection is in use. What their windows are scaled by nobody
+// noted; they are taken for larger than they are.
+func (c *Core) passClientSynAck(p *packet, w *page, out *Output) {
+	if w[regs.PagePacketsServer] != 0 && p.ack == w[regs.PageAServerIsn]+1 {
+		w[regs.PageClientIsn], w[regs.PageAIsn] = p.seq, p.seq
+		w[regs.PageASeqClient], w[regs.PageAAckServer], w[regs.PageAAckClient] = p.seq+1+p.length, p.seq+1, p.ack
+		w[regs.PageClientLink] = regs.SetPageClientLinkClientWscale(w[regs.PageClientLink], anyScale)
+		w[regs.PageAScale] = regs.SetPageAScaleServerWscale(w[regs.PageAScale], anyScale)
+		c.passEstablished(p, w)
+		w[regs.PageAWindow] = 0xffff | 0xffff<<regs.PageAWindowServerShift
+	}
+	c.forward(p, w, VerdictTranslate, out)
+}
+
 // passSynAck takes a server's SYN-ACK: it tells where the server's numbers begin. One that answers a newer SYN of a
 // connection in use tells that the server has none like it any more, and a new one begins.
 func (c *Core) passSynAck(p *packet, w *page, out *Output) {
-	isn := w[regs.PageClientIsn]
+	isn, ack := w[regs.PageClientIsn], p.ack-w[regs.PageADeltaClient]
 	state := State(regs.PageControlState(w[regs.PageControl]))
-	newer := state != SynRcvd && isn != w[regs.PageAIsn] && p.ack == isn+1
-	if state == SynRcvd && p.ack-isn-1 <= w[regs.PageASeqClient]-isn-1 || newer {
+	newer := state != SynRcvd && isn != w[regs.PageAIsn] && ack == isn+1
+	if state == SynRcvd && ack-isn-1 <= w[regs.PageASeqClient]-isn-1 || newer {
 		if newer {
 			c.passRestart(p, w)
 			w[regs.PageAIsn], w[regs.PageASeqClient] = isn, isn+1
@@ -349,7 +440,7 @@ func (c *Core) passAgreed(p *packet, w *page) {
 	w[regs.PageALocal] = regs.SetPageALocalMss(w[regs.PageALocal], o.mss)
 	w[regs.PageAServerIsn] = p.seq
 	w[regs.PageASeqServer], w[regs.PageAAckClient] = p.seq+1+p.length, p.seq+1
-	w[regs.PageAAckServer] = p.ack
+	w[regs.PageAAckServer] = p.ack - w[regs.PageADeltaClient]
 	w[regs.PageAWindow] = shiftWindow(regs.PageOfferWindow(w[regs.PageOffer]), -int32(client)) | shiftWindow(p.window(), -int32(server))<<regs.PageAWindowServerShift
 }
 
@@ -392,19 +483,19 @@ func (c *Core) direct(p *packet, w *page, v Verdict, out *Output) {
 	if hop == nil {
 		return
 	}
-	overhead := c.overhead(s)
-	if !c.fits(p, c.hopMTU(hop)-overhead) {
+	mtu := c.serverMTU(s, hop)
+	if !c.fits(p, mtu) {
 		return
 	}
 	if p.flags&flagSYN != 0 {
-		if d := clampMSS(p, mssFor(min(c.mtu(uint32(p.port)), c.hopMTU(hop)-overhead), p.kind)); d != 0 && p.f.Offload.GSOType == frame.GSONone {
+		if d := clampMSS(p, c.bothMSS(uint32(p.port), p.kind, s, hop)); d != 0 && p.f.Offload.GSOType == frame.GSONone {
 			t := p.b[p.tcp:]
 			binary.BigEndian.PutUint16(t[16:], frame.Update(binary.BigEndian.Uint16(t[16:]), d))
 		}
 	}
 	c.oneHop(p)
 	if p.f.Offload.GSOType != frame.GSONone {
-		c.finishOffload(p, anyMTU, pathMTU(hop)-overhead)
+		c.finishOffload(p, anyMTU, mtu)
 	}
 	c.tally(p, w, regs.PagePacketsClient, regs.PageBytesClient)
 	c.transmitted[ClientSide]++
@@ -427,6 +518,9 @@ func (c *Core) closingOneSided(p *packet, w *page, v Verdict) {
 	}
 	if ahead := end - ld(w, regs.PageASeqClient); p.flags&flagRST == 0 && ahead != 0 && int32(ahead) > 0 {
 		st(w, regs.PageASeqClient, end)
+	}
+	if ahead := p.ack - ld(w, regs.PageASeqServer); p.flags&flagACK != 0 && int32(ahead) > 0 {
+		st(w, regs.PageASeqServer, p.ack) // where the client takes a RST
 	}
 	control := ld(w, regs.PageControl)
 	state := State(regs.PageControlState(control))
@@ -454,21 +548,19 @@ func (c *Core) oneHop(p *packet) {
 
 // datagramToServer translates a client's datagram.
 func (c *Core) datagramToServer(p *packet, w *page, out *Output) {
-	s := c.server(regs.PageAIndexServer(ld(w, regs.PageAIndex)))
+	index := ld(w, regs.PageAIndex)
+	s := c.server(regs.PageAIndexServer(index))
 	hop := c.resolved(s)
-	if hop == nil || !c.fits(p, c.hopMTU(hop)) {
+	if hop == nil || !c.fits(p, c.clientMTU(uint32(p.kind), s, hop)) {
 		return
 	}
 	t := p.b[p.tcp:p.payload:p.payload]
 	binary.BigEndian.PutUint16(t, uint16(regs.PageALocalPort(ld(w, regs.PageALocal))))
 	binary.BigEndian.PutUint16(t[2:], uint16(c.serverPort(s, w)))
 	updateDatagram(t, uint64(regs.PageAChecksumClient(ld(w, regs.PageAChecksum))))
-	if p.kind == kindIPv6 {
-		store6(p.b[p.ip+24:], (*address)(s[regs.ServerAddress:]))
-	} else {
-		binary.BigEndian.PutUint32(p.b[p.ip+16:], s[regs.ServerAddress])
+	if !c.readdressServer(p, w, index, s) {
+		return
 	}
-	c.oneHop(p)
 	c.tally(p, w, regs.PagePacketsClient, regs.PageBytesClient)
 	c.transmitted[ClientSide]++
 	c.emitHop(p, hop, out)
@@ -477,7 +569,8 @@ func (c *Core) datagramToServer(p *packet, w *page, out *Output) {
 // datagramToClient translates a server's datagram.
 func (c *Core) datagramToClient(p *packet, w *page, out *Output) {
 	control := ld(w, regs.PageControl)
-	if !c.fits(p, c.mtu(regs.PageControlPort(control))) {
+	kind := regs.PageControlKind(control)
+	if !c.fits(p, crossMTU(uint32(p.kind), kind, c.mtu(regs.PageControlPort(control)))) {
 		return
 	}
 	t := p.b[p.tcp:p.payload:p.payload]
@@ -485,13 +578,9 @@ func (c *Core) datagramToClient(p *packet, w *page, out *Output) {
 	binary.BigEndian.PutUint16(t, uint16(regs.PagePortsVip(ports)))
 	binary.BigEndian.PutUint16(t[2:], uint16(regs.PagePortsClient(ports)))
 	updateDatagram(t, uint64(regs.PageAChecksumServer(ld(w, regs.PageAChecksum))))
-	vip := entry(c.m.Vip, regs.PageIndexVip(ld(w, regs.PageIndex)), vipWords)
-	if p.kind == kindIPv6 {
-		store6(p.b[p.ip+8:], (*address)(vip[regs.AddressAddress:]))
-	} else {
-		binary.BigEndian.PutUint32(p.b[p.ip+12:], vip[regs.AddressAddress])
+	if !c.readdressClient(p, w, uint8(kind)) {
+		return
 	}
-	c.oneHop(p)
 	first := p.length != 0 && ld(w, regs.PageBytesServer) == 0
 	c.tally(p, w, regs.PagePacketsServer, regs.PageBytesServer)
 	if first {
@@ -549,11 +638,12 @@ func clampMSS(p *packet, limit uint32) uint64 {
 // clampToClient lowers the MSS of a server's SYN-ACK to what the way of the client's segments takes.
 func (c *Core) clampToClient(p *packet, w *page) uint64 {
 	s := c.server(regs.PageAIndexServer(w[regs.PageAIndex]))
-	limit := c.mtu(regs.PageControlPort(w[regs.PageControl]))
+	control := w[regs.PageControl]
+	port, kind := regs.PageControlPort(control), uint8(regs.PageControlKind(control))
 	if hop := c.hop(s); hop != nil {
-		limit = min(limit, c.hopMTU(hop)-c.overhead(s))
+		return clampMSS(p, c.bothMSS(port, kind, s, hop))
 	}
-	return clampMSS(p, mssFor(limit, p.kind))
+	return clampMSS(p, mssFor(c.mtu(port), kind))
 }
 
 // passedCounter counts the end of a passed connection.
@@ -565,6 +655,8 @@ func passedCounter(reason uint32) regs.Reg {
 		return regs.PassClosedRst
 	case reasonExpiredSynRcvd, reasonExpiredIdle, reasonExpiredClosing:
 		return regs.PassExpired
+	case reasonAbortNoServer:
+		return regs.PassNodest
 	}
 	return closeCounters[reason]
 }
@@ -572,6 +664,24 @@ func passedCounter(reason uint32) regs.Reg {
 // expirePassed looks at the page of a passed connection.
 func (c *Core) expirePassed(n uint32, w *page, out *Output) {
 	const fins = regs.PageClientLinkFinClientMask | regs.PageClientLinkFinServerMask
+	if isTemplate(w) {
+		c.expireTemplate(n, w)
+		return
+	}
+	if c.abandoned(w) {
+		if !datagrams(w) {
+			c.resetClient(w, out)
+			if !c.oneSided(w) {
+				c.resetArmedServer(w, out)
+			}
+		}
+		c.abort(n, w, reasonAbortNoServer)
+		return
+	}
+	c.keepTemplateNow(w)
+	if modular(w[regs.PageControl]) {
+		settle(w)
+	}
 	silent := c.tick - w[regs.PageLastSeen]
 	switch State(regs.PageControlState(w[regs.PageControl])) {
 	case SynRcvd:
@@ -601,16 +711,23 @@ func (c *Core) expirePassed(n uint32, w *page, out *Output) {
 			return
 		}
 		c.count(regs.TimerExpired)
-		if w[regs.PageAScale]&regs.PageAScaleDatagramsMask == 0 && !c.oneSided(w) && !c.idleSilent(w) {
+		if !datagrams(w) && !c.oneSided(w) && !c.idleSilent(w) {
 			c.resetBoth(w, out)
 		}
 		c.abort(n, w, reasonExpiredIdle)
 	}
 }
 
+// abandoned says whether a connection is to end since its server is gone, not only closed to new connections.
+func (c *Core) abandoned(w *page) bool {
+	state := State(regs.PageControlState(w[regs.PageControl]))
+	return state != Quarantine && regs.ServiceControlExpireNodest(c.serviceControl(w)) != 0 &&
+		regs.ServerControlValid(c.server(regs.PageAIndexServer(w[regs.PageAIndex]))[regs.ServerControl]) == 0
+}
+
 // passedIdle is the idle time-out of a passed connection.
 func (c *Core) passedIdle(w *page) uint32 {
-	if w[regs.PageAScale]&regs.PageAScaleDatagramsMask == 0 {
+	if !datagrams(w) {
 		return c.idle(w)
 	}
 	if t := c.service(regs.PageIndexService(w[regs.PageIndex]))[regs.ServiceIdle]; t != 0 {

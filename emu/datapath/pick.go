@@ -12,49 +12,70 @@ const maxCompare = 64
 type chooser struct {
 	kind         uint32
 	source, dest address
-	port         uint32
+	port, dport  uint32
+	vip, vlan    uint32
+	protocol     uint32
 	passed       bool // the server is for a connection that is passed on to it
 }
 
 // chooser is that of a page's client.
 func (c *Core) chooser(w *page) chooser {
-	return chooser{
-		kind: regs.PageControlKind(w[regs.PageControl]), source: address(w[regs.PageClientAddress:]),
-		dest: c.vip(regs.PageIndexVip(w[regs.PageIndex])), port: regs.PagePortsClient(w[regs.PagePorts]),
+	who := chooser{
+		kind: regs.PageControlKind(w[regs.PageControl]), protocol: protocolTCP, source: address(w[regs.PageClientAddress:]),
+		vip: regs.PageIndexVip(w[regs.PageIndex]), vlan: regs.PageClientLinkVlan(w[regs.PageClientLink]),
+		port: regs.PagePortsClient(w[regs.PagePorts]), dport: regs.PagePortsVip(w[regs.PagePorts]),
 	}
+	if datagrams(w) {
+		who.protocol = protocolUDP
+	}
+	who.dest = c.vip(who.vip)
+	return who
 }
 
-// pick chooses one of a group's servers. A server that is closed, cannot be reached or is overloaded is passed over.
-func (c *Core) pick(group, bank uint32, who chooser) (server uint32, ok bool) {
+// chooserOf is the sender of a segment or datagram.
+func (c *Core) chooserOf(p *packet) chooser {
+	return chooser{kind: uint32(p.kind), protocol: p.protocol(), source: p.src, dest: p.dst, vip: uint32(p.vip), vlan: p.vlan, port: p.sport, dport: p.dport, passed: true}
+}
+
+// slots is a group with its state and the slots in force; none where it is not in force itself.
+func (c *Core) slots(group, bank uint32) (g, state, slots []uint32) {
 	if group >= c.m.Geometry.Groups {
-		return 0, false
+		return nil, nil, nil
 	}
-	g := c.m.Group[bank][group*regs.GroupWords:][:regs.GroupWords]
+	g = c.m.Group[bank][group*regs.GroupWords:][:regs.GroupWords]
 	if regs.GroupControlValid(g[regs.GroupControl]) == 0 {
-		return 0, false
+		return nil, nil, nil
 	}
-	state := c.m.GroupState[group*regs.GroupStateWords:][:regs.GroupStateWords]
+	state = c.m.GroupState[group*regs.GroupStateWords:][:regs.GroupStateWords]
 	selector := state[regs.GroupStateSelector]
 	count, area := regs.GroupStateSelectorCountA(selector), regs.GroupStateSelectorArea(selector)
 	if area != 0 {
 		count = regs.GroupStateSelectorCountB(selector)
 	}
 	room := c.m.Geometry.Slots
-	if count == 0 || count > room {
+	if count > room {
+		count = 0
+	}
+	return g, state, c.m.Slot[(2*group+area)*room:][:count]
+}
+
+// pick chooses one of a group's servers. A server that is closed, cannot be reached or is overloaded is passed over.
+func (c *Core) pick(group, bank uint32, who *chooser) (server uint32, ok bool) {
+	g, state, slots := c.slots(group, bank)
+	if len(slots) == 0 {
 		return 0, false
 	}
-	slots := c.m.Slot[(2*group+area)*room:][:count]
 	switch regs.GroupControlMeans(g[regs.GroupControl]) {
 	case regs.GroupControlMeansHash:
 		looks := uint32(1)
 		if regs.GroupControlFallback(g[regs.GroupControl]) != 0 {
 			looks = maxCompare
 		}
-		server, ok = c.behind(slots, uint32(hashOf(g, &who)%uint64(count)), looks, &who)
+		server, ok = c.behind(slots, uint32(hashOf(g, who)%uint64(len(slots))), looks, who)
 	case regs.GroupControlMeansCompare:
-		server, ok = c.compare(g, slots, state[regs.GroupStatePicked], &who)
+		server, ok = c.compare(g, slots, state[regs.GroupStatePicked], who)
 	default:
-		server, ok = c.walk(slots, &state[regs.GroupStateCursor], &who)
+		server, ok = c.walk(slots, &state[regs.GroupStateCursor], who)
 	}
 	if ok {
 		state[regs.GroupStatePicked]++
@@ -195,7 +216,12 @@ func (c *Core) openSlot(slot uint32, who *chooser) bool {
 
 // takesNew says whether a server takes a client's new connection.
 func (c *Core) takesNew(i uint32, who *chooser) bool {
-	if i >= c.m.Geometry.Servers || c.overloaded(i) {
+	return i < c.m.Geometry.Servers && !c.overloaded(i) && c.takesMore(i, who)
+}
+
+// takesMore is takesNew for one of a client that a server has: its limits do not count.
+func (c *Core) takesMore(i uint32, who *chooser) bool {
+	if i >= c.m.Geometry.Servers {
 		return false
 	}
 	if !who.passed {
@@ -203,17 +229,11 @@ func (c *Core) takesNew(i uint32, who *chooser) bool {
 	}
 	s := c.server(i)
 	ctl := s[regs.ServerControl]
-	if regs.ServerControlValid(ctl) == 0 || regs.ServerControlClosed(ctl) != 0 || !suits(s, who.kind) {
+	if regs.ServerControlValid(ctl) == 0 || regs.ServerControlClosed(ctl) != 0 || regs.ServerControlProtocol(ctl) != who.protocol || !suits(s, who.kind) {
 		return false
 	}
 	hop := c.hop(s)
 	return hop != nil && regs.NextHopControlValid(hop[regs.NextHopControl]) != 0 && regs.NextHopControlResolved(hop[regs.NextHopControl]) != 0
-}
-
-// suits says whether a server can have clients of a family.
-func suits(server []uint32, kind uint32) bool {
-	ctl := server[regs.ServerControl]
-	return regs.ServerControlKind(ctl) == kind || regs.ServerControlMethod(ctl) == regs.ServerControlMethodTun
 }
 
 // connections is how many a server has, active or not.

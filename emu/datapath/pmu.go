@@ -16,10 +16,10 @@ const minusOne = 0xfffe
 
 // differences computes the ready checksum differences of leg set A: addresses, ports and both deltas.
 func (c *Core) differences(w *page) uint32 {
-	s := c.server(regs.PageAIndexServer(w[regs.PageAIndex]))
-	vip, server := c.vip(regs.PageIndexVip(w[regs.PageIndex])), address(s[regs.ServerAddress:])
-	client := sumAddress(&vip) + frame.Word(w[regs.PagePorts])
-	leg := sumAddress(&server) + uint64(c.serverPort(s, w)) + uint64(regs.PageALocalPort(w[regs.PageALocal]))
+	e := c.serverEnds(w, 0)
+	vip, who := c.vip(regs.PageIndexVip(w[regs.PageIndex])), address(w[regs.PageClientAddress:])
+	client := sumAddress(&who) + sumAddress(&vip) + frame.Word(w[regs.PagePorts])
+	leg := sumAddress(&e.src) + sumAddress(&e.dst) + uint64(e.sport) + uint64(e.dport)
 	dc, ds := w[regs.PageADeltaClient], w[regs.PageADeltaServer]
 	toServer := frame.Fold(uint64(frame.Difference(client, leg)) + frame.Word(dc) + frame.Word(-ds))
 	toClient := frame.Fold(uint64(frame.Difference(leg, client)) + frame.Word(ds) + frame.Word(-dc))
@@ -49,6 +49,10 @@ func (c *Core) forward(p *packet, w *page, v Verdict, out *Output) {
 		c.exception(p, p.handle)
 		return
 	}
+	if p.length != 0 && modular(ld(w, regs.PageControl)) && !c.asked.done {
+		c.toModule(p)
+		return
+	}
 	if p.passed {
 		c.passOn(p, w, v, out)
 		return
@@ -72,6 +76,7 @@ type rewrite struct {
 	setAck         bool   // ack is not translated but set
 	ack            uint32 // the value it is set to
 	less           uint32 // taken off the window field before it is shifted
+	edges          edges  // of SACK blocks, where the host altered a stream
 }
 
 func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
@@ -79,6 +84,9 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 	end := p.seq + p.length
 	if p.flags&(flagFIN|flagSYN) != 0 {
 		end++
+	}
+	if modular(control) {
+		end = stretchedEnd(p, w, end-p.seq)
 	}
 	leg := clientLeg(p, w, control)
 	scale := ld(w, regs.PageAScale+leg)
@@ -104,13 +112,14 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 		c.count(regs.ConnectionDropState)
 		return
 	}
-	s := c.server(regs.PageAIndexServer(ld(w, regs.PageAIndex+leg)))
+	index := ld(w, regs.PageAIndex+leg)
+	s := c.server(regs.PageAIndexServer(index))
 	hop := c.hop(s)
 	if hop == nil || hop[regs.NextHopControl]&regs.NextHopControlResolvedMask == 0 {
 		c.count(regs.ConnectionDropNextHop)
 		return
 	}
-	if !c.fits(p, c.hopMTU(hop)) {
+	if !c.fits(p, c.clientMTU(uint32(p.kind), s, hop)) {
 		return
 	}
 	x := rewrite{
@@ -122,6 +131,9 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 	if x.timestamps {
 		x.addVal, x.addEcr = ld(w, regs.PageATimestampClient+leg), -ld(w, regs.PageATimestampServer+leg)
 	}
+	if modular(control) {
+		c.stretch(p, w, &x)
+	}
 	if v == VerdictTranslateRST && control&regs.PageControlHeldMask != 0 {
 		if has := ld(w, regs.PageAAckServer+leg); has != p.seq { // the client's RST is beyond what the server has
 			c.resetServer(w, leg, has+x.addSeq, out)
@@ -131,20 +143,18 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 		x.difference += c.clearECN(p)
 	}
 	if p.passed && p.flags&flagSYN != 0 {
-		x.difference += clampMSS(p, mssFor(min(c.mtu(uint32(p.port)), c.hopMTU(hop)-c.overhead(s)), p.kind))
+		x.difference += clampMSS(p, c.bothMSS(uint32(p.port), p.kind, s, hop))
 	}
 	window := p.window()
 	c.translate(p, &x)
 	t := p.b[p.tcp:]
 	local := ld(w, regs.PageALocal+leg)
-	binary.BigEndian.PutUint16(t, uint16(regs.PageALocalPort(local)))
-	binary.BigEndian.PutUint16(t[2:], uint16(c.serverPort(s, w)))
-	if p.kind == kindIPv6 {
-		store6(p.b[p.ip+24:], (*address)(s[regs.ServerAddress:]))
-		p.b[p.ip+7]--
-	} else {
-		binary.BigEndian.PutUint32(p.b[p.ip+16:], s[regs.ServerAddress])
-		c.finishIPv4(p)
+	if regs.PageAIndexAnswers(index) != answersVIP {
+		binary.BigEndian.PutUint16(t, uint16(regs.PageALocalPort(local)))
+		binary.BigEndian.PutUint16(t[2:], uint16(c.serverPort(s, w)))
+	}
+	if !c.readdressServer(p, w, index, s) {
+		return
 	}
 	if p.f.Offload.GSOType != frame.GSONone {
 		c.finishOffload(p, regs.PageALocalMss(local), pathMTU(hop))
@@ -159,8 +169,14 @@ func (c *Core) toServer(p *packet, w *page, v Verdict, out *Output) {
 		mark(p, w, leg, end, p.ack, window)
 	}
 	c.transmitted[ClientSide] += 1
-	h := hop[regs.NextHopControl]
-	c.emit(p, regs.NextHopControlPort(h), regs.NextHopControlTagged(h) != 0, regs.NextHopControlVlan(h), hop[regs.NextHopMacLo], regs.NextHopMacHiAddress(hop[regs.NextHopMacHi]), out)
+	if State(regs.PageControlState(control)) == Quarantine && regs.PageAIndexAnswers(index) == answersLocal && x.timestamps {
+		c.restingClock(p, w, x.addVal)
+	}
+	if regs.PageAIndexAnswers(index) == answersVIP {
+		c.wrap(p, s, hop, out)
+	} else {
+		c.emitHop(p, hop, out)
+	}
 	c.closing(p, w, v, control, leg, end, taken)
 }
 
@@ -175,7 +191,8 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 		c.count(regs.ConnectionDropState)
 		return
 	}
-	if !c.fits(p, c.mtu(regs.PageControlPort(control))) {
+	kind := regs.PageControlKind(control)
+	if !c.fits(p, crossMTU(uint32(p.kind), kind, c.mtu(regs.PageControlPort(control)))) {
 		return
 	}
 	x := rewrite{
@@ -183,6 +200,9 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 		difference: uint64(regs.PageAChecksumServer(ld(w, regs.PageAChecksum+leg))),
 		shift:      int32(regs.PageAScaleServer(scale)<<27) >> 27,
 		sack:       scale&regs.PageAScaleSackMask != 0, timestamps: scale&regs.PageAScaleTimestampsMask != 0,
+	}
+	if modular(control) {
+		c.stretch(p, w, &x)
 	}
 	seq, ack := p.seq+x.addSeq, p.ack+x.addAck
 	end := seq + p.length
@@ -222,16 +242,16 @@ func (c *Core) toClient(p *packet, w *page, v Verdict, out *Output) {
 	ports := ld(w, regs.PagePorts)
 	binary.BigEndian.PutUint16(t, uint16(regs.PagePortsVip(ports)))
 	binary.BigEndian.PutUint16(t[2:], uint16(regs.PagePortsClient(ports)))
-	vip := regs.PageIndexVip(ld(w, regs.PageIndex))
-	if p.kind == kindIPv6 {
-		store6(p.b[p.ip+8:], (*address)(entry(c.m.Vip, vip, vipWords)[regs.AddressAddress:]))
-		p.b[p.ip+7]--
-	} else {
-		binary.BigEndian.PutUint32(p.b[p.ip+12:], entry(c.m.Vip, vip, vipWords)[regs.AddressAddress])
-		c.finishIPv4(p)
+	alien := p.local || uint32(p.kind) != kind
+	if !c.readdressClient(p, w, uint8(kind)) {
+		return
 	}
 	if p.f.Offload.GSOType != frame.GSONone {
-		c.finishOffload(p, regs.PageOfferMss(ld(w, regs.PageOffer)), anyMTU)
+		mss := uint32(anyMTU)
+		if !alien { // its server keeps to what it was told, and the client's address takes the word's place
+			mss = regs.PageOfferMss(ld(w, regs.PageOffer))
+		}
+		c.finishOffload(p, mss, anyMTU)
 	}
 
 	first := p.length != 0 && ld(w, regs.PageBytesServer) == 0 && State(regs.PageControlState(control)) != Quarantine
@@ -264,6 +284,14 @@ func clientClock(p *packet, w *page, scale uint32) {
 	}
 	if o := p.options(); o.timestamps && int32(o.tsval-ld(w, regs.PageClientTimestamp)) > 0 {
 		st(w, regs.PageClientTimestamp, o.tsval)
+	}
+}
+
+// restingClock is clientClock for a translated segment: a local port that is given back remembers what went to its server.
+func (c *Core) restingClock(p *packet, w *page, delta uint32) {
+	o := readOptions(p.b[p.tcp+20 : p.payload])
+	if val := o.tsval - delta; o.timestamps && int32(val-ld(w, regs.PageClientTimestamp)) > 0 {
+		st(w, regs.PageClientTimestamp, val)
 	}
 }
 
@@ -404,8 +432,8 @@ func (c *Core) translateOptions(t []byte, x *rewrite) (d, carries uint64) {
 			od = removeOption(t, at, n)
 			c.count(regs.PmuSackRemoved)
 		case t[at] == 5 && n >= 10 && n <= 34 && n%8 == 2:
-			for edge := at + 2; edge < at+n; edge += 4 {
-				ed, ec := shift32(t, edge, x.addAck)
+			for edge := at + 2; edge < at+n; edge += 8 {
+				ed, ec := x.shiftBlock(t, edge)
 				od, oc = od+ed, oc+ec
 			}
 			c.sackBlocks += uint64(n-2) / 8
@@ -437,6 +465,16 @@ func shift32(t []byte, at int, add uint32) (d, carries uint64) {
 	return uint64(bits.ReverseBytes16(s)), 0
 }
 
+// shiftBlock shifts both edges of a SACK block.
+func (x *rewrite) shiftBlock(t []byte, at int) (d, carries uint64) {
+	if x.edges.on {
+		return x.edges.stretchBlock(t, at)
+	}
+	d, carries = shift32(t, at, x.addAck)
+	e, more := shift32(t, at+4, x.addAck)
+	return d + e, carries + more
+}
+
 // removeOption turns an option into NOPs.
 func removeOption(t []byte, at, n int) uint64 {
 	before := frame.Sum(t[at&^1:min((at+n+1)&^1, len(t))], 0)
@@ -457,10 +495,14 @@ func (c *Core) finishIPv4(p *packet) {
 
 // fits says whether a segment may go on to a network of that MTU, before anything of it is changed. A coalesced one is
 // cut at the port anyway. One that its sender lets be fragmented is made into such a frame: TCP segments arrive where
-// fragments may not. Any other goes to the host, which tells the sender (RFC 1191, RFC 8201).
+// fragments may not. Any other goes to the host, which tells the sender (RFC 1191, RFC 8201). What the host cuts fits
+// always.
 func (c *Core) fits(p *packet, mtu uint32) bool {
+	if c.asked.back {
+		return true
+	}
 	if p.class == classUDP && p.end-p.ip > mtu {
-		p.reason = reasonTooBig
+		p.reason, p.mtu = reasonTooBig, mtu
 		c.exception(p, p.handle)
 		return false
 	}
@@ -469,7 +511,7 @@ func (c *Core) fits(p *packet, mtu uint32) bool {
 	}
 	room := int32(mtu - (p.payload - p.ip))
 	if p.kind == kindIPv6 || p.b[p.ip+6]&dontFragment != 0 || p.flags&(flagSYN|flagRST|flagURG) != 0 || room < minCut {
-		p.reason = reasonTooBig
+		p.reason, p.mtu = reasonTooBig, mtu
 		c.exception(p, p.handle)
 		return false
 	}

@@ -21,7 +21,7 @@ func (c *Core) serverSynAck(p *packet, w *page, out *Output) {
 	c.learn(n, w, &o)
 	if o.mss < regs.PageClientMacHiMss(w[regs.PageClientMacHi]) || link&regs.PageClientLinkTimestampsMask != 0 && !o.timestamps {
 		c.count(regs.ConnectionServerProfile)
-		c.replyRST(p, p.ack, 0, flagRST, out)
+		c.refuseServer(p, w, out)
 		c.serverFailed(p, n, w, reasonAbortProfile, out)
 		return
 	}
@@ -126,6 +126,9 @@ func (c *Core) splice(n uint32, w *page, timeout uint32, out *Output) {
 	w[regs.PageAAckServer] = first
 	w[regs.PageARto] = 0
 	c.setState(w, Spliced)
+	if regs.ServiceControlModule(c.serviceControl(w)) != 0 {
+		w[regs.PageControl] = regs.SetPageControlHostReason(w[regs.PageControl], reasonModule)
+	}
 	if w[regs.PageClientLink]&regs.PageClientLinkFinClientMask != 0 {
 		w[regs.PageFinClient] = held
 		c.setState(w, Closing)
@@ -160,7 +163,7 @@ func (c *Core) serverStale(p *packet, w *page, out *Output) {
 	if !c.outOfPlace(w, regs.ConnectionDropBadAck) {
 		return
 	}
-	c.replyRST(p, p.ack, 0, flagRST, out)
+	c.refuseServer(p, w, out)
 	stale, sent := regs.PageARtoSent(w[regs.PageARto])+1, regs.PageOptionsRetries(w[regs.PageOptions])+1
 	if stale > sent {
 		return
@@ -176,6 +179,16 @@ func (c *Core) serverStale(p *packet, w *page, out *Output) {
 	case maxStale:
 		c.serverFailed(p, p.handle&handleMask, w, reasonAbortRefused, out)
 	}
+}
+
+// refuseServer answers a server's segment with the RST that it takes for exact. One behind a tunnel is not reached at the
+// address that it answers from.
+func (c *Core) refuseServer(p *packet, w *page, out *Output) {
+	if regs.PageAIndexAnswers(w[regs.PageAIndex]) == answersVIP {
+		c.resetServer(w, 0, p.ack, out)
+		return
+	}
+	c.replyRST(p, p.ack, 0, flagRST, out)
 }
 
 // serverAckAgain repeats the ACK of the server's handshake. Any other SYN-ACK is no sign of life of this connection, and

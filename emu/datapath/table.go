@@ -91,33 +91,35 @@ type Verdict uint8
 
 // The verdicts. Each names the function that carries it out.
 const (
-	VerdictNone           Verdict = iota
-	VerdictDrop                   // count and drop
-	VerdictException              // to the host
-	VerdictOpen                   // take a page, answer with SYN-ACK
-	VerdictSynAgain               // the SYN-ACK again; another ISN starts over
-	VerdictEstablish              // complete the client's handshake; payload goes on as request
-	VerdictProbe                  // answer what acknowledges or repeats nothing new
-	VerdictHold                   // put payload into the head buffer; a complete head starts the server end
-	VerdictAppend                 // put payload behind the head
-	VerdictClientGone             // the client gave up before the splice
-	VerdictClientReset            // exact RST before the splice ends the connection
-	VerdictChallenge              // acknowledge what we have: the sender of a RST answers with an exact one
-	VerdictServerSynAck           // complete the server's handshake, arm, send the held bytes
-	VerdictServerRefused          // the server does not want the connection
-	VerdictServerStale            // an answer of an older connection: RST to the server
-	VerdictTranslate              // rewrite and forward
-	VerdictTranslateFIN           // rewrite and forward, note the FIN if its receiver takes it
-	VerdictTranslateRST           // rewrite and forward; the connection is over
-	VerdictServerAckAgain         // our ACK was lost: send it again
-	VerdictReopen                 // a newer SYN of the same client port recycles a page in quarantine
-	VerdictCookie                 // answer a SYN with a cookie
-	VerdictProve                  // take a page for who brings a cookie back
-	VerdictPass                   // take a page and pass the segment on to a server of the group
-	VerdictSloppy                 // the same without SYN, where the service wants it
-	VerdictPassSyn                // pass a SYN on to the same server, or to another where the connection is over
-	VerdictPassEstablish          // the client answers: pass it on, the connection is in use
-	VerdictPassSynAck             // pass a SYN-ACK on, note what it says
+	VerdictNone             Verdict = iota
+	VerdictDrop                     // count and drop
+	VerdictException                // to the host
+	VerdictOpen                     // take a page, answer with SYN-ACK
+	VerdictSynAgain                 // the SYN-ACK again; another ISN starts over
+	VerdictEstablish                // complete the client's handshake; payload goes on as request
+	VerdictProbe                    // answer what acknowledges or repeats nothing new
+	VerdictHold                     // put payload into the head buffer; a complete head starts the server end
+	VerdictAppend                   // put payload behind the head
+	VerdictClientGone               // the client gave up before the splice
+	VerdictClientReset              // exact RST before the splice ends the connection
+	VerdictChallenge                // acknowledge what we have: the sender of a RST answers with an exact one
+	VerdictServerSynAck             // complete the server's handshake, arm, send the held bytes
+	VerdictServerRefused            // the server does not want the connection
+	VerdictServerStale              // an answer of an older connection: RST to the server
+	VerdictTranslate                // rewrite and forward
+	VerdictTranslateFIN             // rewrite and forward, note the FIN if its receiver takes it
+	VerdictTranslateRST             // rewrite and forward; the connection is over
+	VerdictServerAckAgain           // our ACK was lost: send it again
+	VerdictReopen                   // a newer SYN of the same client port recycles a page in quarantine
+	VerdictCookie                   // answer a SYN with a cookie
+	VerdictProve                    // take a page for who brings a cookie back
+	VerdictPass                     // take a page and pass the segment on to a server of the group
+	VerdictSloppy                   // the same without SYN, where the service wants it
+	VerdictPassSyn                  // pass a SYN on to the same server, or to another where the connection is over
+	VerdictPassEstablish            // the client answers: pass it on, the connection is in use
+	VerdictPassSynAck               // pass a SYN-ACK on, note what it says
+	VerdictPassServerSyn            // the same of the SYN of a server that begins
+	VerdictPassClientSynAck         // the client answers that: pass it on, the connection is in use
 )
 
 var verdictNames = [...]string{
@@ -127,7 +129,7 @@ var verdictNames = [...]string{
 	VerdictServerRefused: "server refused", VerdictServerStale: "server stale", VerdictTranslate: "translate",
 	VerdictTranslateFIN: "translate FIN", VerdictTranslateRST: "translate RST", VerdictServerAckAgain: "server ACK again",
 	VerdictReopen: "reopen", VerdictCookie: "cookie", VerdictProve: "prove",
-	VerdictPass: "pass", VerdictSloppy: "pass without SYN", VerdictPassSyn: "pass SYN", VerdictPassEstablish: "pass, establish", VerdictPassSynAck: "pass SYN-ACK",
+	VerdictPass: "pass", VerdictSloppy: "pass without SYN", VerdictPassSyn: "pass SYN", VerdictPassEstablish: "pass, establish", VerdictPassSynAck: "pass SYN-ACK", VerdictPassServerSyn: "pass the server's SYN", VerdictPassClientSynAck: "pass the client's SYN-ACK",
 }
 
 // String returns the verdict's name.
@@ -376,9 +378,14 @@ func buildPassed(set func(State, Side, Verdict, regs.Reg, string, ...Kind), then
 	then(PassedSynRcvd, ClientSide, In(PassedSynRcvd, PassedClosing), FIN, FINData)
 	for _, s := range []State{PassedSynRcvd, PassedSpliced, PassedClosing, PassedQuarantine} {
 		set(s, ClientSide, VerdictPassSyn, translated, "", SYN, SYNData)
+		then(s, ClientSide, In(s, PassedSynRcvd), SYN, SYNData)
 	}
+	set(PassedSynRcvd, ServerSide, VerdictPassServerSyn, regs.PmuTranslatedServer, "", SYN, SYNData)
+	set(PassedSynRcvd, ClientSide, VerdictPassClientSynAck, translated, "", SYNACK)
+	then(PassedSynRcvd, ClientSide, In(PassedSynRcvd, PassedSpliced), SYNACK)
 	for _, s := range []State{PassedSynRcvd, PassedSpliced, PassedClosing} {
 		set(s, ServerSide, VerdictPassSynAck, regs.PmuTranslatedServer, "", SYNACK)
+		then(s, ServerSide, In(s, PassedSynRcvd), SYNACK)
 	}
 }
 
@@ -479,6 +486,11 @@ func Conditions() []Condition {
 		{VerdictProve, "brings no valid cookie back", Card, "drop", "", regs.DefenceCookieBad},
 		{VerdictProve, "brings no valid cookie back, for a service without defence", Host, "exception no_match", "", 0},
 		{VerdictProve, "no page, no CAM place, or the unit is disabled", Card, "refuse", "RST", regs.DefenceCookieNoPage},
+		{VerdictPass, "no service of the listener takes the client", Card, "drop", "", regs.PassDropSource},
+		{VerdictPass, "the group has no server that takes the client", Card, "refuse", "RST", regs.PassDropNoServer},
+		{VerdictPass, "no page or no CAM place is free", Card, "refuse", "RST", regs.PassDropFull},
+		{VerdictSloppy, "the service takes connections in their middle, and has no server for this one", Card, "drop", "", regs.PassDropNoServer},
+		{VerdictTranslate, "payload of a connection with an application module", Host, "exception module", "", regs.PassModule},
 		{VerdictReopen, "SYN not newer than the connection", Card, "drop", "", regs.ConnectionDropOldSyn},
 	}
 }

@@ -111,6 +111,9 @@ func (c *Core) expire(n uint32, out *Output) {
 			c.expireHeld(n, w, out)
 			return
 		}
+		if control&regs.PageControlDeadlineMask == 0 {
+			c.keepTemplateNow(w)
+		}
 		idle, reason := c.idle(w), uint32(reasonExpiredIdle)
 		const fins = regs.PageClientLinkFinClientMask | regs.PageClientLinkFinServerMask
 		if state == Closing && w[regs.PageClientLink]&fins == fins {
@@ -254,6 +257,6 @@ func (c *Core) resetArmedServer(w *page, out *Output) {
 		if w[regs.PageControl]&regs.PageControlHeldMask != 0 {
 			seq = w[regs.PageAAckServer+leg]
 		}
-		c.resetServer(w, leg, seq+w[regs.PageADeltaClient+leg], out)
+		c.resetServer(w, leg, serverSees(w, seq)+w[regs.PageADeltaClient+leg], out)
 	}
 }

@@ -24,6 +24,7 @@ type route struct {
 	kind         uint8
 	tagged       bool
 	sport, dport uint32
+	tunnel, hop  []uint32 // the server behind a tunnel, and its next hop; nil: none
 }
 
 // segment is the TCP part of it.
@@ -104,6 +105,11 @@ func (c *Core) make(r *route, s *segment, payload []byte, out *Output) *frame.Fr
 	copy(t[20:], s.opt[:s.nopt])
 	copy(t[20+s.nopt:], payload)
 	binary.BigEndian.PutUint16(t[16:], ^frame.Fold(frame.Sum(t, pseudo)))
+	if r.tunnel != nil {
+		in := inner{f.Start + uint32(at), f.Start + uint32(tcp), f.End, r.kind}
+		c.wrapMade(f, &in, r, out)
+		return f
+	}
 	c.send(f, r.port, out)
 	return f
 }
@@ -138,16 +144,19 @@ func (c *Core) serverRoute(w *page, leg int, r *route) bool {
 		c.count(regs.ConnectionDropNextHop)
 		return false
 	}
-	h := hop[regs.NextHopControl]
+	h, e := hop[regs.NextHopControl], c.serverEnds(w, leg)
 	*r = route{
-		src: address(w[regs.PageClientAddress:]), dst: address(s[regs.ServerAddress:]),
+		src: e.src, dst: e.dst,
 		dstLo: hop[regs.NextHopMacLo], dstHi: regs.NextHopMacHiAddress(hop[regs.NextHopMacHi]),
 		vlan: regs.NextHopControlVlan(h), tagged: regs.NextHopControlTagged(h) != 0,
-		port: regs.NextHopControlPort(h), kind: uint8(regs.PageControlKind(w[regs.PageControl])),
-		sport: regs.PageALocalPort(w[regs.PageALocal+leg]), dport: c.serverPort(s, w),
+		port: regs.NextHopControlPort(h), kind: uint8(e.kind),
+		sport: e.sport, dport: e.dport,
+	}
+	if regs.ServerControlMethod(s[regs.ServerControl]) == methodTun {
+		r.tunnel, r.hop = s, hop
 	}
 	r.srcLo, r.srcHi = c.mac(r.port)
-	r.mtu = c.hopMTU(hop)
+	r.mtu = c.serverMTU(s, hop)
 	return true
 }
 
@@ -251,10 +260,10 @@ func (c *Core) sendServerSyn(w *page, out *Output) {
 		window <<= regs.PageOptionsClientWscale(opts)
 	}
 	s := segment{seq: w[regs.PageAIsn], flags: flagSYN, window: min(window, 0xffff)}
-	s.addMSS(min(regs.PageOfferMss(w[regs.PageOffer]), mssFor(min(r.mtu, c.mtu(regs.PageControlPort(w[regs.PageControl]))), r.kind)))
+	s.addMSS(min(regs.PageOfferMss(w[regs.PageOffer]), mssFor(r.mtu, r.kind), mssFor(c.mtu(regs.PageControlPort(w[regs.PageControl])), uint8(regs.PageControlKind(w[regs.PageControl])))))
 	switch sack := link&regs.PageClientLinkSackMask != 0; {
 	case link&regs.PageClientLinkTimestampsMask != 0:
-		if val := w[regs.PageClientTimestamp]; sack {
+		if val := w[regs.PageClientTimestamp] + w[regs.PageATimestampClient]; sack {
 			s.add(4, 2, 8, 10, byte(val>>24), byte(val>>16), byte(val>>8), byte(val), 0, 0, 0, 0)
 		} else {
 			s.addTimestamps(val, 0)

@@ -40,7 +40,7 @@ func kept(reason, n uint32) uint32 {
 		regs.ExceptionReasonReasonNotTls, regs.ExceptionReasonReasonH2c, regs.ExceptionReasonReasonBadHello:
 		return n / 8
 	}
-	if reason >= regs.ExceptionReasonReasonRewrite {
+	if reason >= regs.ExceptionReasonReasonRewrite && reason != regs.ExceptionReasonReasonFragmented {
 		return 0
 	}
 	return n / 4

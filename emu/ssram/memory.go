@@ -14,6 +14,7 @@ const (
 	DirtyListener
 	DirtyServer
 	DirtyVip
+	DirtyLocal
 )
 
 // Memory is everything BAR2 shows.
@@ -87,7 +88,7 @@ func (m *Memory) layout() {
 	}
 	dirty := [len(regs.Memories)]uint32{
 		regs.MemPage: DirtyPages, regs.MemCamClient: DirtyCam, regs.MemCamServer: DirtyCam,
-		regs.MemListener: DirtyListener, regs.MemServer: DirtyServer, regs.MemVip: DirtyVip,
+		regs.MemListener: DirtyListener, regs.MemServer: DirtyServer, regs.MemVip: DirtyVip, regs.MemLocalAddress: DirtyLocal,
 	}
 	for i := range regs.Memories {
 		info := &regs.Memories[i]

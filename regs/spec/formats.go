@@ -37,7 +37,8 @@ func formats() []Format {
 func page() Format {
 	leg := func(set string, at uint32) []Word {
 		return []Word{
-			w(set+"_index", at, "", "Who is at the server end.", f("server", 0, 16, "Server index."), f("local_address", 16, 16, "Local-address index with FULLNAT.")),
+			w(set+"_index", at, "", "Who is at the server end.", f("server", 0, 16, "Server index."), f("local_address", 16, 13, "Local-address index with FULLNAT."),
+				enum("answers", 29, 3, "How the server's answers are known. client: they go from the server's address to the client. local: they go to the local address. vip: they go from the VIP to the client, of a server behind a tunnel.", "client", "local", "vip")),
 			w(set+"_local", at+1, "", "The connection as the server sees it.", f("port", 0, 16, "Source port the server sees."), f("mss", 16, 16, "MSS the server announced.")),
 			w(set+"_delta_client", at+2, "", "Added to seq from client to server, taken from ack from server to client."),
 			w(set+"_delta_server", at+3, "", "a = a0 − a1: added to seq from server to client, taken from ack from client to server."),
@@ -87,8 +88,8 @@ func page() Format {
 	words = append(words, leg("a", 16)...)
 	words = append(words, leg("b", 32)...)
 	words = append(words,
-		w("boundary_client", 48, "", "Client sequence number from which leg set B is in force, client to server; with client_link.last_request the end of the only request."),
-		w("boundary_server", 49, "", "Sequence number in the client's view from which leg set B is in force, server to client."),
+		w("boundary_client", 48, "", "Client sequence number from which leg set B is in force, client to server; with client_link.last_request the end of the only request. Passed: the client's stream was last altered before it."),
+		w("boundary_server", 49, "", "Sequence number in the client's view from which leg set B is in force, server to client. Passed: the server's stream was last altered before it, in the client's numbers as they were without adjustments."),
 		w("fin_client", 50, "", "Sequence number after the client's FIN."),
 		w("fin_server", 51, "", "Sequence number after the server's FIN, in the client's numbers."),
 		w("deadline", 52, "ticks", "The one next deadline: retransmission or end of the state."),
@@ -108,7 +109,8 @@ func page() Format {
 		w("bytes_high", 63, "bytes", "Payload counters, bits 32–47.", f("client", 0, 16, "From the client."), f("server", 16, 16, "From the server.")),
 	)
 	return Format{Name: "page", Bytes: 256, Words: words,
-		Doc: "Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255."}
+		Doc: "Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. " +
+			"A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on."}
 }
 
 func camWord() Format {
@@ -118,8 +120,8 @@ func camWord() Format {
 			w("control", 0, "", "Key, first part.", f("valid", 0, 1, "The word is in use."), kind(1), f("second", 4, 1, "Second word of an IPv6 key."),
 				f("leg_b", 5, 1, "Result: leg set B."), f("protocol", 8, 8, "IP protocol."), f("vlan", 16, 12, "VLAN id; zero: untagged.")),
 			handle(1, "Result."),
-			w("ports", 2, "", "Key, second part.", f("port", 0, 16, "Client port, or local port with FULLNAT."), f("destination", 16, 16, "Client side: port of the VIP. Server side: zero, or with server.tunnel.any_port the server's port.")),
-			w("index", 3, "", "Key, third part.", f("index", 0, 16, "Client side: VIP index. Server side: server index.")),
+			w("ports", 2, "", "Key, second part.", f("port", 0, 16, "Client port, or local port with FULLNAT."), f("destination", 16, 16, "Client side, and server side with index.vip: port of the VIP. Server side: zero, or with server.tunnel.any_port the server's port.")),
+			w("index", 3, "", "Key, third part.", f("index", 0, 16, "Client side: VIP index. Server side: server index."), f("vip", 16, 1, "Server side: index is that of the VIP, from which a server behind a tunnel answers.")),
 			wn("address", 4, 3, "", "Client address: bits 0–31 in the first word (the rest zero), bits 32–127 in the second; or the local-address index."),
 			wn("reserved", 7, 1, "", "Zero."),
 		}}
@@ -328,7 +330,8 @@ func exceptionDescriptor() Format {
 			f("side", 8, 1, "Zero: client side, one: server side."), state(12, "State of the page."), f("miss_vip", 16, 1, "The destination is a VIP.")),
 		w("index", 8, "", "Indexes where known.", f("service", 0, 16, "Service index."), f("server", 16, 16, "Server index.")),
 		w("back", 9, "", "fragmented: cookie of the descriptor that injected it."),
-		wn("reserved", 10, 6, "", "Zero."),
+		w("mtu", 10, "bytes", "too_big: the longest packet of its sender that goes on, what the card adds taken off."),
+		wn("reserved", 11, 5, "", "Zero."),
 	)}
 }
 
@@ -377,7 +380,7 @@ func commandDescriptor() Format {
 		w("key_control", 11, "", "CAM verbs: control word of the key.", f("valid", 0, 1, "One."), kind(1), f("leg_b", 5, 1, "Leg set B."), f("protocol", 8, 8, "IP protocol."), f("vlan", 16, 12, "VLAN id.")),
 		w("key_ports", 12, "", "CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's.", f("port", 0, 16, "Client or local port."), f("destination", 16, 16, "Port of the VIP.")),
 		w("key_index", 13, "", "CAM verbs: VIP or server index. connect: server or group index.", f("index", 0, 16, "Index.")),
-		w("boundary", 14, "", "connect with last: client sequence number behind the only request. adjust: sequence number, in the client's numbers, from which on the stream is longer. pass: service index, and in the upper half the VIP port that the client sees where the key's destination is not it."),
+		w("boundary", 14, "", "connect with last: client sequence number behind the only request. adjust: sequence number from which on the stream is longer, in the client's numbers as they were without adjustments: state where the receiver may still ask for something before the last one, argument where it has the byte before it already. pass: service index, and in the upper half the VIP port that the client sees where the key's destination is not it."),
 		wn("reserved", 15, 1, "", "Zero. An IPv6 key's address is read from iova, 16 bytes; an IPv4 address is in value."),
 	)}
 }

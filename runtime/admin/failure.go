@@ -55,6 +55,7 @@ var kinds = []struct {
 	{errSlow, http.StatusRequestTimeout, 2, "send the whole body"},
 	{errNoRuntime, http.StatusServiceUnavailable, 1, "start one: splicectl run -c FILE"},
 	{view.ErrNotFound, http.StatusNotFound, 1, "list what there is: splicectl conn list, cam list, reg list"},
+	{errNoZone, http.StatusNotFound, 1, "add dns: to the configuration, with zone, listen or file, nameserver and records"},
 	{view.ErrRefused, http.StatusConflict, 6, "see the register's access kind: splicectl reg list"},
 	{daemon.ErrRestart, http.StatusConflict, 6, "restart the runtime with the new file"},
 	{rule.ErrFull, http.StatusConflict, 6, "make the configuration smaller, or wait until connections have ended"},

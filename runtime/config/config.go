@@ -32,6 +32,7 @@ type Config struct {
 	Warnings Problems // what is odd but allowed
 
 	groups map[string]*Group
+	pools  *pools
 }
 
 // Log says where the log of connections goes.
@@ -366,6 +367,7 @@ type Group struct {
 	Sorry     Target        // where requests go that no server of the group takes; zero: 503
 	Local     []netip.Addr  // fullnat: what servers see in the client's place; empty: the address of the port
 	SlowStart time.Duration // in which the weight of a server that came up grows; zero: at once
+	Prefer    int           // place in Servers, plus one, of the one that takes all while it is up; zero: none does
 	Drain     time.Duration // after which the connections of a server that is gone are reset; zero: never
 
 	Check              Check

@@ -311,7 +311,16 @@ func inZone(name, zone string) bool {
 
 // describe spells the zone out for Diff.
 func (z *DNS) describe() string {
-	text := fmt.Sprintf("zone %s, file %q, listen %v, address %v, nameserver %s, contact %s, ttl %v", z.Zone, z.File, z.Listen, z.Address, z.Nameserver, z.Contact, z.TTL)
+	text := fmt.Sprintf("zone %s, nameserver %s, contact %s, ttl %v", z.Zone, z.Nameserver, z.Contact, z.TTL)
+	if z.File != "" {
+		text += ", file " + z.File
+	}
+	if z.Listen.IsValid() {
+		text += ", listen " + z.Listen.String()
+	}
+	if z.Address.IsValid() {
+		text += ", address " + z.Address.String()
+	}
 	for _, r := range z.Records {
 		text += fmt.Sprintf(", %s: %s", r.Name, r.Service)
 	}

@@ -115,9 +115,9 @@ func TestPools(t *testing.T) {
 		"  - {name: b, method: dr, servers: [{address: 198.18.1.12}]}\n  - {name: idle, servers: [{address: 198.18.1.13:80}]}\n")
 	var got []string
 	for _, p := range c.Pools() {
-		got = append(got, fmt.Sprint(p.Name(), " ", p.Method(&p.Group.Servers[0]), " ", len(c.Users(p))))
+		got = append(got, fmt.Sprint(c.PoolName(p), " ", p.Method(&p.Group.Servers[0]), " ", len(c.Users(p))))
 	}
-	want := []string{"app/dr dr 1", "app/udp nat 1", "app nat 2", "b dr 1", "idle nat 0"}
+	want := []string{"app dr 1", "app/udp nat 1", "app/nat nat 2", "b dr 1", "idle nat 0"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -47,6 +47,7 @@ func (d *decoder) load(tree ast.Node, text []byte) (*Config, error) {
 	c := &Config{File: d.file, Text: string(text)}
 	d.config(c, value{node: tree, at: position(tree)})
 	if len(d.problems) == 0 {
+		c.pools = c.findPools()
 		d.check(c)
 	}
 	inOrder(d.problems)
@@ -55,6 +56,8 @@ func (d *decoder) load(tree ast.Node, text []byte) (*Config, error) {
 	if len(d.problems) > 0 {
 		return nil, d.problems
 	}
+	c.comeBack()
+	c.pools = c.findPools()
 	return c, nil
 }
 

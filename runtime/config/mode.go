@@ -157,8 +157,8 @@ type Pool struct {
 	Mode  Mode // of the servers that say none themselves: never Splice
 }
 
-// Name is unique among pools: the group's name, and behind it what is not the ordinary.
-func (p Pool) Name() string {
+// name is unique among pools.
+func (p Pool) name() string {
 	name := p.Group.Name
 	if p.UDP {
 		name += "/udp"
@@ -187,37 +187,70 @@ func (c *Config) Pool(s *Service, g *Group) Pool {
 	return p
 }
 
-// Pools returns the pools of all services, each once: those of a group together, in the order of the groups. A group that
-// no service uses is a pool too.
-func (c *Config) Pools() []Pool {
+// pools are the pools of a configuration, found once.
+type pools struct {
+	list  []Pool
+	users map[Pool][]*Service
+	names map[Pool]string
+}
+
+// findPools finds the pools of all services: those of a group together, in the order of the groups. A group that no service
+// uses is a pool too. The first of a group has its name, the others what is not the ordinary behind it.
+func (c *Config) findPools() *pools {
+	p := &pools{users: map[Pool][]*Service{}, names: map[Pool]string{}}
 	byGroup := map[*Group][]Pool{}
 	for i := range c.Services {
-		for _, g := range c.Reachable(&c.Services[i]) {
-			if p := c.Pool(&c.Services[i], g); !slices.Contains(byGroup[g], p) {
-				byGroup[g] = append(byGroup[g], p)
+		s := &c.Services[i]
+		for _, g := range c.Reachable(s) {
+			pool := c.Pool(s, g)
+			if p.users[pool] == nil {
+				byGroup[g] = append(byGroup[g], pool)
 			}
+			p.users[pool] = append(p.users[pool], s)
 		}
 	}
-	var pools []Pool
 	for i := range c.Groups {
 		g := &c.Groups[i]
 		if len(byGroup[g]) == 0 {
 			byGroup[g] = []Pool{{Group: g, Mode: NAT}}
 		}
-		pools = append(pools, byGroup[g]...)
+		for n, pool := range byGroup[g] {
+			p.names[pool] = pool.name()
+			if n == 0 {
+				p.names[pool] = g.Name
+			} else if pool.name() == g.Name { // which the first has
+				p.names[pool] += "/" + NAT.String()
+			}
+		}
+		p.list = append(p.list, byGroup[g]...)
 	}
-	return pools
+	return p
 }
 
+// Pools returns all pools, each once.
+func (c *Config) Pools() []Pool { return c.pools.list }
+
+// PoolName names a pool: as its group where that is one pool only.
+func (c *Config) PoolName(p Pool) string { return c.pools.names[p] }
+
 // Users returns the services that use a pool.
-func (c *Config) Users(p Pool) (users []*Service) {
+func (c *Config) Users(p Pool) []*Service { return c.pools.users[p] }
+
+// Spliced returns the groups whose servers' options clients are promised before they are asked: those of services that are
+// spliced or may answer with cookies, and those that no service uses yet.
+func (c *Config) Spliced() map[*Group]bool {
+	groups, used := map[*Group]bool{}, map[*Group]bool{}
 	for i := range c.Services {
 		s := &c.Services[i]
-		if slices.ContainsFunc(c.Reachable(s), func(g *Group) bool { return c.Pool(s, g) == p }) {
-			users = append(users, s)
+		for _, g := range c.Reachable(s) {
+			used[g] = true
+			groups[g] = groups[g] || !s.Layer4() || s.Defence != DefenceOff
 		}
 	}
-	return users
+	for i := range c.Groups {
+		groups[&c.Groups[i]] = groups[&c.Groups[i]] || !used[&c.Groups[i]]
+	}
+	return groups
 }
 
 // Asked returns the services of a listener in the order in which they are asked; all but the last have sources.
@@ -241,16 +274,18 @@ func (c *Config) LocalFor(g *Group, server netip.Addr) (list []netip.Addr) {
 	if len(list) > 0 {
 		return list
 	}
-	hop, ok := c.Route(server)
-	if !ok {
-		return nil
-	}
-	for _, a := range c.Ports()[hop.Port].Addresses {
-		if a.Prefix.Contains(hop.Neighbor) {
-			return []netip.Addr{a.Prefix.Addr()}
+	if hop, ok := c.Route(server); ok {
+		if own := c.Own(hop); own.IsValid() {
+			return []netip.Addr{own}
 		}
 	}
 	return nil
+}
+
+// Own is the card's own address in the subnet of a hop.
+func (c *Config) Own(h Hop) netip.Addr {
+	a, _ := c.Ports()[h.Port].subnet(h.Neighbor)
+	return a.Prefix.Addr()
 }
 
 // schedulers are the words of the file.

@@ -97,10 +97,11 @@ func (d *Daemon) pagesName(ctx context.Context, b *bounds) error {
 // indexes are the places of everything in the card's tables, all retired until a configuration names them. c helps to find
 // out what they are.
 func (p *predecessor) indexes(c *config.Config, room Room) *indexes {
-	x := &indexes{vipAt: map[uint32]netip.Addr{}, serverAt: map[uint32]place{}, hopAt: map[uint32]hop{}}
+	x := &indexes{vipAt: map[uint32]netip.Addr{}, localAt: map[uint32]netip.Addr{}, serverAt: map[uint32]place{}, hopAt: map[uint32]hop{}}
 	b := p.named
 	p.bound(&b)
-	x.vips = restore(room.VIPs, b.vips, p.state.VIPs, p.vips())
+	x.vips = restore(room.VIPs, b.vips, p.state.VIPs, p.addresses(regs.MemVip))
+	x.locals = restore(room.LocalAddresses, p.entries(regs.MemLocalAddress), nil, p.addresses(regs.MemLocalAddress))
 	services := p.services(c)
 	x.services = restore(room.Services, b.services, p.state.Services, services)
 	x.groups = restore(room.Groups, b.groups, p.state.Groups, p.groups(c, services))
@@ -108,7 +109,7 @@ func (p *predecessor) indexes(c *config.Config, room Room) *indexes {
 	x.hops = restore(room.NextHops, b.hops, p.hopsTold(), p.hops(c))
 	x.rules = restore(room.Rules, b.rules, p.state.Rules, nil)
 
-	inCard := p.vips()
+	inCard := p.addresses(regs.MemVip)
 	for _, n := range x.vips.Retired() {
 		if inCard[n.Index] == n.Name {
 			x.vipAt[n.Index] = netip.MustParseAddr(n.Name)
@@ -128,11 +129,11 @@ func (p *predecessor) indexes(c *config.Config, room Room) *indexes {
 		if e.Decode(words); e.ControlValid == 0 {
 			continue
 		}
-		at := place{left: slices.Clone(words)}
-		if a, ok := serverAddress(&e); ok {
-			at.addr = a
+		at, ok := p.place(i, &e)
+		if !ok {
+			at.addr = netip.AddrPort{}
 		}
-		var ok bool
+		at.left = slices.Clone(words)
 		if at.hop, ok = x.hopAt[e.RouteNextHop]; !ok {
 			at.hop = hop{nameless: true, index: e.RouteNextHop}
 		}
@@ -205,12 +206,12 @@ func (p *predecessor) listeners(bank uint32, f func(*regs.ListenerEntry)) {
 	}
 }
 
-// vips names the card's VIPs; one that is no address has the empty name.
-func (p *predecessor) vips() map[uint32]string {
+// addresses names the card's VIPs or local addresses; one that is no address has the empty name.
+func (p *predecessor) addresses(index int) map[uint32]string {
 	names := map[uint32]string{}
-	for i := range p.entries(regs.MemVip) {
+	for i := range p.entries(index) {
 		var e regs.AddressEntry
-		if e.Decode(p.entry(regs.MemVip, i)); e.ControlValid != 0 {
+		if e.Decode(p.entry(index, i)); e.ControlValid != 0 {
 			names[i] = ""
 			if a := driver.Address(e.ControlKind, e.Address); a.IsValid() {
 				names[i] = a.String()
@@ -220,24 +221,35 @@ func (p *predecessor) vips() map[uint32]string {
 	return names
 }
 
-// servers names the card's servers; one that is no TCP server has the empty name.
+// servers names the card's servers; one that no configuration makes has the empty name.
 func (p *predecessor) servers() map[uint32]string {
 	names := map[uint32]string{}
 	for i := range p.entries(regs.MemServer) {
 		var e regs.ServerEntry
 		if e.Decode(p.entry(regs.MemServer, i)); e.ControlValid != 0 {
 			names[i] = ""
-			if a, ok := serverAddress(&e); ok {
-				names[i] = serverName(a)
+			if at, ok := p.place(i, &e); ok {
+				names[i] = at.name()
 			}
 		}
 	}
 	return names
 }
 
+// place is what a server's entry says, with what other tables say about it.
+func (p *predecessor) place(i uint32, e *regs.ServerEntry) (place, bool) {
+	at, ok := placeOf(e, func() []netip.Addr { return p.w.listed(context.Background(), i) })
+	if at.method == config.Tun {
+		if a, err := netip.ParseAddr(p.addresses(regs.MemLocalAddress)[e.RouteLocalAddress]); err == nil {
+			at.locals = []netip.Addr{a}
+		}
+	}
+	return at, ok
+}
+
 func serverAddress(e *regs.ServerEntry) (netip.AddrPort, bool) {
 	a := driver.Address(e.ControlKind, e.Address)
-	return netip.AddrPortFrom(a, uint16(e.ControlPort)), a.IsValid() && e.ControlProtocol == protocolTCP
+	return netip.AddrPortFrom(a, uint16(e.ControlPort)), a.IsValid() && (e.ControlProtocol == protocolTCP || e.ControlProtocol == protocolUDP)
 }
 
 // A guess is that an index has a name.
@@ -272,18 +284,21 @@ func (p *predecessor) services(c *config.Config) map[uint32]string {
 	if p.state.Version != 0 {
 		return nil
 	}
-	at := map[netip.AddrPort]uint32{}
+	at := map[config.Listener]uint32{}
 	p.listeners(p.w.bank, func(e *regs.ListenerEntry) {
 		var vip regs.AddressEntry
-		if words := p.entry(regs.MemVip, e.IndexVip); words != nil && e.ControlProtocol == protocolTCP {
+		if words := p.entry(regs.MemVip, e.IndexVip); words != nil && (e.ControlProtocol == protocolTCP || e.ControlProtocol == protocolUDP) {
 			vip.Decode(words)
-			at[netip.AddrPortFrom(driver.Address(vip.ControlKind, vip.Address), uint16(e.ControlPort))] = e.IndexService
+			key := netip.AddrPortFrom(driver.Address(vip.ControlKind, vip.Address), uint16(e.ControlPort))
+			at[config.Listener{Addr: key, UDP: e.ControlProtocol == protocolUDP}] = e.IndexService
 		}
 	})
 	var guesses []guess
-	for _, s := range c.Services {
-		for _, l := range s.Listen {
-			if i, ok := at[l.Addr]; ok {
+	asked := chainsOf(c)
+	for i := range c.Services {
+		s := &c.Services[i]
+		for _, l := range s.Listeners() {
+			if i, ok := at[l]; ok && asked[l][0] == s {
 				guesses = append(guesses, guess{i, s.Name})
 			}
 		}
@@ -294,8 +309,10 @@ func (p *predecessor) services(c *config.Config) map[uint32]string {
 // groups knows groups by the services whose default they are, where no state file tells their names.
 func (p *predecessor) groups(c *config.Config, services map[uint32]string) map[uint32]string {
 	of := map[string]string{}
-	for _, s := range c.Services {
-		of[s.Name] = s.Default.Group
+	for i := range c.Services {
+		if s := &c.Services[i]; s.Default.Group != "" && c.Group(s.Default.Group) != nil {
+			of[s.Name] = c.PoolName(c.Pool(s, c.Group(s.Default.Group)))
+		}
 	}
 	var guesses []guess
 	t := p.w.shadow[memory{regs.MemService, p.w.bank}]

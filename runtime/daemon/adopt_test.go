@@ -21,7 +21,7 @@ import (
 )
 
 // little is a card that holds the configurations of these tests and not much more, so that places are used again.
-var little = Room{Listeners: 8, Services: 4, Groups: 4, Servers: 6, NextHops: 6, VIPs: 4, Rules: 6, URLNodes: 128, Slots: 16}
+var little = Room{Listeners: 8, Services: 4, Groups: 4, Servers: 6, NextHops: 6, VIPs: 4, LocalAddresses: 4, Rules: 6, URLNodes: 128, Slots: 16}
 
 // errCut is how a test's store ends that did not happen.
 var errCut = errors.New("killed")

@@ -145,10 +145,12 @@ func (d *Daemon) apply(ctx context.Context, c *config.Config) (*Applied, error) 
 		a.Warnings = append(a.Warnings, w.String())
 	}
 	d.cfg, d.im, d.left = c, im, nil
+	d.remember()
 	d.keepLog(ctx)
 	d.h.Configure(d.station(c, im), d.now)
 	d.wantChecks()
 	d.serves(in)
+	d.drains(ctx)
 	d.status.Applied = d.wall()
 	if first {
 		if err := d.begin(); err != nil {
@@ -222,9 +224,13 @@ func (d *Daemon) save(im *Image) {
 // forget clears the card's counters of rules and servers whose index was another's before.
 func (d *Daemon) forget(ctx context.Context, old *indexes, im *Image) {
 	for _, t := range []struct {
-		memory   int
-		old, now rule.Indexes
-	}{{regs.MemRuleCounter, old.rules, im.ix.rules}, {regs.MemServerState, old.servers, im.ix.servers}} {
+		memory      int
+		from, words uint32 // of an entry
+		old, now    rule.Indexes
+	}{
+		{regs.MemRuleCounter, 0, regs.RuleCounterWords, old.rules, im.ix.rules},
+		{regs.MemServerState, regs.ServerStateConnectionsLo, regs.ServerStateFailed + 1 - regs.ServerStateConnectionsLo, old.servers, im.ix.servers},
+	} {
 		was := map[uint32]string{}
 		for _, n := range append(t.old.Used(), t.old.Retired()...) {
 			was[n.Index] = n.Name
@@ -237,7 +243,7 @@ func (d *Daemon) forget(ctx context.Context, old *indexes, im *Image) {
 			}
 			off, err := m.At(0, n.Index)
 			if err == nil {
-				err = d.card.WriteTable(ctx, off, make([]uint32, m.EntryBytes/4))
+				err = d.card.WriteTable(ctx, off+4*uint64(t.from), make([]uint32, t.words))
 			}
 			if err != nil {
 				d.log.Warn("old counters not cleared", "table", m.Name, "index", n.Index, "error", err)
@@ -286,7 +292,7 @@ func (d *Daemon) Configuration() *config.Config {
 // room reads how much the card's tables hold.
 func room(g driver.Geometry) Room {
 	return Room{
-		Listeners: g.Listeners, Services: g.Services, Groups: g.Groups, Servers: g.Servers, NextHops: g.NextHops, VIPs: g.VIPs,
+		Listeners: g.Listeners, Services: g.Services, Groups: g.Groups, Servers: g.Servers, NextHops: g.NextHops, VIPs: g.VIPs, LocalAddresses: g.LocalAddresses,
 		Rules: g.Rules, URLNodes: g.URLNodes, Slots: g.Slots,
 	}
 }
@@ -308,6 +314,7 @@ func (d *Daemon) ports() (ports [2]exception.Port, mtu [2]uint16) {
 func (d *Daemon) inputs(c *config.Config) *Inputs {
 	in := &Inputs{Config: c, Room: room(d.card.Geometry()), Neighbours: map[config.Hop]neighbour.MAC{}, Profiles: map[netip.AddrPort]config.Profile{}}
 	_, in.MTU = d.ports()
+	in.Now, in.Loads, in.Plans = d.wall(), d.loads, d.plans
 	in.PathMTU, _ = d.h.Paths()
 	for _, n := range d.h.Neighbours().List(d.now) {
 		if n.Usable() {
@@ -319,6 +326,7 @@ func (d *Daemon) inputs(c *config.Config) *Inputs {
 	}
 	d.known = d.h.Prober().Version()
 	d.health(in)
+	d.rise(in)
 	return in
 }
 
@@ -329,12 +337,16 @@ func (d *Daemon) station(c *config.Config, im *Image) exception.Station {
 		Ports: ports[:len(c.Ports())], Config: c, Opening: d.opening,
 		Services: serviceStations(c, im), Groups: map[uint32]*config.Group{},
 	}
-	for i := range c.Groups {
-		index, _ := im.ix.groups.Of(c.Groups[i].Name)
-		st.Groups[index] = &c.Groups[i]
+	for i, pool := range im.pools {
+		if pool.Group != nil {
+			st.Groups[uint32(i)] = pool.Group
+		}
 	}
 	for _, n := range sorted(im.ix.vipAt) {
 		st.VIPs = append(st.VIPs, im.ix.vipAt[n])
+	}
+	for _, n := range sorted(im.ix.localAt) {
+		st.Locals = append(st.Locals, im.ix.localAt[n])
 	}
 	for _, n := range sorted(im.ix.hopAt) {
 		if h := im.ix.hopAt[n]; !h.nameless {
@@ -345,6 +357,9 @@ func (d *Daemon) station(c *config.Config, im *Image) exception.Station {
 		if a := im.ix.serverAt[n].addr; a.IsValid() {
 			st.Servers = append(st.Servers, a)
 		}
+	}
+	for _, n := range sorted(im.ix.localAt) {
+		st.Locals = append(st.Locals, im.ix.localAt[n])
 	}
 	return st
 }
@@ -383,6 +398,7 @@ func (d *Daemon) refresh() {
 		return
 	}
 	d.im = im
+	d.remember()
 	d.serves(in)
 	d.opened()
 }

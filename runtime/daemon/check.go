@@ -1,8 +1,8 @@
 package daemon
 
 import (
+	"cmp"
 	"net/netip"
-	"time"
 
 	"splicenic/runtime/config"
 	"splicenic/runtime/health"
@@ -171,83 +171,60 @@ func (in *Inputs) dead() map[netip.AddrPort]bool {
 	return dead
 }
 
-// A CheckedServer is a server of a group with what its check found out.
-type CheckedServer struct {
-	Group string
-	health.Checked
-	Age  time.Duration // since the last check ended; zero: there was none
-	Held time.Duration // since it came to be up or down
-}
-
-// Checks lists the servers that are asked, by group in the order of the file.
-func (d *Daemon) Checks() []CheckedServer {
+// Health is how the groups of the configuration in force do, by name.
+func (d *Daemon) Health() map[string]view.Health {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.checkedServers()
+	return d.groupHealth()
 }
 
-func (d *Daemon) checkedServers() []CheckedServer {
-	list := []CheckedServer{}
+func (d *Daemon) groupHealth() map[string]view.Health {
+	all := map[string]view.Health{}
 	if d.cfg == nil {
-		return list
+		return all
 	}
 	of := map[health.CheckKey]health.Checked{}
 	for _, c := range d.checks.checker.List() {
 		of[c.CheckKey] = c
 	}
-	for i := range d.cfg.Groups {
-		g := &d.cfg.Groups[i]
-		for _, s := range g.Servers {
-			k, ok := keyOfCheck(g, s.Addr)
-			c, known := of[k]
-			if !ok || !known {
-				continue
-			}
-			x := CheckedServer{Group: g.Name, Checked: c, Held: d.now - c.Since}
-			if c.Result != "" {
-				x.Age = d.now - c.At
-			}
-			list = append(list, x)
-		}
-	}
-	return list
-}
-
-// A GroupHealth is how much of a group serves.
-type GroupHealth struct {
-	Group   string
-	Weight  uint64 // of the servers that are not dead
-	Quorum  health.Quorum
-	Serving string // the group whose servers serve, or the answer that is given instead
-}
-
-// GroupHealths lists the groups in the order of the file.
-func (d *Daemon) GroupHealths() []GroupHealth {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list := []GroupHealth{}
-	if d.cfg == nil {
-		return list
-	}
 	in := &Inputs{Config: d.cfg}
 	d.health(in)
 	for i := range d.cfg.Groups {
 		g := &d.cfg.Groups[i]
-		x := GroupHealth{Group: g.Name, Quorum: in.Quorums[g.Name]}
-		for _, s := range g.Servers {
-			x.Weight += uint64(in.weight(g, &s))
+		q := in.Quorums[g.Name]
+		h := view.Health{
+			Check: cmp.Or(string(g.Check.Type), "none"), Quorum: max(q.Need, 1), Hysteresis: q.Hysteresis, Lost: q.Lost,
+			Serving: g.Sorry.String(), Servers: []view.ServerHealth{},
 		}
 		if to := in.serving(g); to != nil {
-			x.Serving = to.Name
-		} else {
-			x.Serving = g.Sorry.String()
+			h.Serving = to.Name
 		}
-		list = append(list, x)
+		for _, s := range g.Servers {
+			h.Weight += uint64(in.weight(g, &s))
+			if k, ok := keyOfCheck(g, s.Addr); ok {
+				h.Servers = append(h.Servers, d.serverHealth(of[k]))
+			}
+		}
+		all[g.Name] = h
 	}
-	return list
+	return all
 }
 
-// healthCounters are the checks in numbers.
+func (d *Daemon) serverHealth(c health.Checked) view.ServerHealth {
+	s := view.ServerHealth{
+		Address: c.Server.String(), State: "down", SinceMS: (d.now - c.Since).Milliseconds(), Result: c.Result,
+		Streak: c.Streak, Rises: c.Rises, Falls: c.Falls, Passed: c.Passed, Failed: c.Failed,
+	}
+	if c.Up {
+		s.State = "up"
+	}
+	if c.Result != "" {
+		s.AgeMS = (d.now - c.At).Milliseconds()
+	}
+	return s
+}
+
+// healthCounters are the checks in numbers, of all servers and of each.
 func (d *Daemon) healthCounters(s view.Stats) {
 	var up, down, rises, falls, passed, failed, lost uint64
 	for _, c := range d.checks.checker.List() {
@@ -258,14 +235,14 @@ func (d *Daemon) healthCounters(s view.Stats) {
 		}
 		rises, falls, passed, failed = rises+c.Rises, falls+c.Falls, passed+c.Passed, failed+c.Failed
 	}
-	for _, q := range d.checks.quorums {
-		if q.Lost {
+	groups := view.Stats{}
+	for name, h := range d.groupHealth() {
+		if h.Lost {
 			lost++
 		}
+		groups[name] = h.Stats()
 	}
-	for name, n := range map[string]uint64{
-		"up": up, "down": down, "rises": rises, "falls": falls, "passed": passed, "failed": failed, "quorum_lost": lost,
-	} {
-		s.Set("health."+name, n)
+	s["health"] = view.Stats{
+		"up": up, "down": down, "rises": rises, "falls": falls, "passed": passed, "failed": failed, "quorum_lost": lost, "groups": groups,
 	}
 }

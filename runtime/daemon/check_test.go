@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -177,12 +178,27 @@ func TestDownServer(t *testing.T) {
 	if _, e, ok := r.server("198.18.1.11:80"); !ok || e.ControlClosed != 1 {
 		t.Errorf("server that is down: %+v", e)
 	}
-	list := r.d.Checks()
-	if len(list) != 2 || list[0].Up || !list[1].Up || list[0].Result != "no answer to SYN" || list[1].Result != "connected" || list[0].Falls != 1 {
+	app := r.d.Health()["app"]
+	if list := app.Servers; len(list) != 2 || list[0].State != "down" || list[1].State != "up" || list[0].Result != "no answer to SYN" || list[1].Result != "connected" || list[0].Falls != 1 {
 		t.Errorf("checks %+v", list)
 	}
-	if h := r.d.GroupHealths(); len(h) != 2 || h[0].Weight != 1 || h[0].Quorum.Lost || h[0].Serving != "app" {
-		t.Errorf("groups %+v", h)
+	if app.Check != "tcp" || app.Weight != 1 || app.Quorum != 1 || app.Lost || app.Serving != "app" {
+		t.Errorf("group %+v", app)
+	}
+	if err := r.d.View(func(v *view.View) error {
+		servers, err := v.Servers(context.Background())
+		for _, s := range servers {
+			if want := map[string]string{"198.18.1.11:80": "down", "198.18.1.12:80": "up", "198.18.1.13:80": ""}[s.Address]; s.State != want {
+				t.Errorf("server %s is %q, want %q", s.Address, s.State, want)
+			}
+		}
+		groups, err2 := v.Groups(context.Background())
+		if len(groups) != 2 || groups[0].Health == nil || len(groups[0].Health.Servers) != 2 || groups[0].Health.Servers[0].State != "down" {
+			t.Errorf("groups %+v", groups)
+		}
+		return errors.Join(err, err2)
+	}); err != nil {
+		t.Error(err)
 	}
 	health, _ := r.d.Counters()["health"].(view.Stats)
 	if health["up"] != uint64(1) || health["down"] != uint64(1) || health["falls"] != uint64(1) {
@@ -191,7 +207,7 @@ func TestDownServer(t *testing.T) {
 	// Without the check it is taken for healthy.
 	r.load(strings.Replace(fmt.Sprintf(checked, "tcp"), "check: {type: tcp, interval: 200ms, timeout: 100ms, rise: 2, fall: 1}", "check: {type: none}", 1))
 	r.run(10 * time.Millisecond)
-	if _, e, _ := r.server("198.18.1.11:80"); e.ControlClosed != 0 || len(r.slots("app")) != 2 || len(r.d.Checks()) != 0 {
+	if _, e, _ := r.server("198.18.1.11:80"); e.ControlClosed != 0 || len(r.slots("app")) != 2 || len(r.d.Health()["app"].Servers) != 0 {
 		t.Errorf("server that nobody asks: %+v", e)
 	}
 }
@@ -272,8 +288,8 @@ func TestChecksUnderFlood(t *testing.T) {
 	if n := beyondShare(r); n == 0 {
 		t.Error("the flood was no flood")
 	}
-	for _, c := range r.d.Checks() {
-		if !c.Up || c.Failed != 0 || c.Passed < 2 {
+	for _, c := range r.d.Health()["app"].Servers {
+		if c.State != "up" || c.Failed != 0 || c.Passed < 2 {
 			t.Errorf("%+v", c)
 		}
 	}

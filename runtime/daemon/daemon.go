@@ -16,6 +16,7 @@ import (
 	"splicenic/runtime/config"
 	"splicenic/runtime/exception"
 	"splicenic/runtime/health"
+	"splicenic/runtime/schedule"
 )
 
 // Config joins a Daemon to its card.
@@ -50,26 +51,35 @@ type Daemon struct {
 	wake      chan struct{} // an interrupt, or something to do at once
 	accepting chan struct{} // closed when the card takes connections
 
-	mu      sync.Mutex
-	now     time.Duration
-	cfg     *config.Config // in force; nil before the first Apply
-	im      *Image         // in the card
-	left    *predecessor   // what the first Apply takes over; nil: nothing
-	saved   []byte         // the state file
-	w       *writer
-	opening bool          // the tables are written but not in force yet
-	openBy  time.Duration // when they come into force at last; zero: the next step begins to count
-	h       *exception.Handler
-	seen    uint64                    // version of the neighbours that the tables show
-	paths   uint64                    // version of the paths' MTUs that they show
-	known   uint64                    // version of the profiles that they show
-	odd     map[netip.AddrPort]uint32 // what servers with a profile in the configuration said against it, last
-	release time.Duration             // when retired entries are looked at again
-	stale   bool                      // the tables do not show what they should; tried again with the next release
-	status  Status
-	events  recent
-	checks  checks
-	logging logging
+	mu       sync.Mutex
+	now      time.Duration
+	cfg      *config.Config // in force; nil before the first Apply
+	im       *Image         // in the card
+	left     *predecessor   // what the first Apply takes over; nil: nothing
+	saved    []byte         // the state file
+	w        *writer
+	opening  bool          // the tables are written but not in force yet
+	openBy   time.Duration // when they come into force at last; zero: the next step begins to count
+	h        *exception.Handler
+	seen     uint64                      // version of the neighbours that the tables show
+	paths    uint64                      // version of the paths' MTUs that they show
+	known    uint64                      // version of the profiles that they show
+	odd      map[netip.AddrPort]uint32   // what servers with a profile in the configuration said against it, last
+	loads    []Load                      // of servers, by index, as they were read last
+	plans    map[string]*schedule.Memory // what schedulers remember, by pool
+	portsLow map[uint32]bool             // servers that were warned of, by index
+	draining map[string]drain            // by the name of the server's entry
+	dead     map[member]bool             // as the tables show
+	up       map[member]time.Time        // since when servers that were dead are not, where their weights still grow
+	followed time.Duration               // when slots that follow from counters were computed last
+	release  time.Duration               // when retired entries are looked at again
+	stale    bool                        // the tables do not show what they should; tried again with the next release
+	status   Status
+	events   recent
+	checks   checks
+	logging  logging
+
+	publishing publishing
 
 	exceptions [batch]driver.Exception
 	descriptor [batch]regs.EventEntry
@@ -86,7 +96,7 @@ func New(cfg Config) (*Daemon, error) {
 	}
 	d := &Daemon{
 		card: cfg.Card, clock: cfg.Clock, wall: cfg.Wall, log: cfg.Log, stateFile: cfg.State,
-		wake: make(chan struct{}, 1), accepting: make(chan struct{}), w: newWriter(cfg.Card),
+		wake: make(chan struct{}, 1), accepting: make(chan struct{}), up: map[member]time.Time{}, draining: map[string]drain{}, portsLow: map[uint32]bool{}, w: newWriter(cfg.Card),
 	}
 	if d.wall == nil {
 		d.wall = time.Now
@@ -108,6 +118,7 @@ func New(cfg Config) (*Daemon, error) {
 	d.checks.checker = health.NewChecker(key)
 	d.h = exception.New(exception.Config{Emit: d.emit, Reset: d.reset, Connect: d.connect, Take: d.take, Feed: d.feed, Reply: d.reply, Tell: d.refused, Others: d.others, Find: d.find, Connection: d.connection, Reinject: d.reinject, ReinjectBack: d.reinjectBack, Check: d.deliver, Key: key})
 	d.logging = newLogging(d)
+	d.publishing = newPublishing(d, key)
 	d.status.Started = d.wall()
 	if d.status.Attached = attached(d.card); d.status.Attached != Reset {
 		if err := d.adopt(context.Background()); err != nil {
@@ -163,11 +174,17 @@ func (d *Daemon) step(now time.Duration) {
 		if d.open() || checked || d.h.Neighbours().Version() != d.seen || d.h.PathVersion() != d.paths || d.h.Prober().Version() != d.known {
 			d.refresh()
 		}
+		d.drained(context.Background())
+		if err := d.follow(context.Background()); err != nil {
+			d.log.Error("slots not written", "error", err)
+			d.status.TableErrors++
+		}
 	}
 	if d.now >= d.release {
 		d.release = d.now + releaseInterval
 		d.tidy()
 	}
+	d.publish()
 	d.card.Flush()
 }
 
@@ -230,6 +247,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	lines, last := context.WithCancel(context.WithoutCancel(ctx)) // until the last Step
 	defer last()
 	waits.Go(func() { d.logging.writer.Run(lines) })
+	waits.Go(func() { d.publishing.Run(ctx) })
 	for _, v := range []int{driver.VectorException, driver.VectorEvent} {
 		waits.Go(func() {
 			for {
@@ -267,6 +285,12 @@ func (d *Daemon) Next() time.Duration {
 	next := min(d.h.Next(), d.release, d.checks.checker.Next())
 	if d.opening && d.openBy != 0 {
 		next = min(next, d.openBy)
+	}
+	for _, t := range d.draining {
+		next = min(next, t.by)
+	}
+	if d.im != nil && d.im.refreshes() {
+		next = min(next, d.followed+refreshEvery)
 	}
 	return next
 }

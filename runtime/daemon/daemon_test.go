@@ -64,6 +64,50 @@ func TestRequestsGoWhereTheRulesSay(t *testing.T) {
 	}
 }
 
+// TestServiceTable: what services and their servers carried, of connections that live and of those that ended.
+func TestServiceTable(t *testing.T) {
+	r := newRig(t, small)
+	r.httpServers("198.18.1.11:8080", "198.18.1.12:8080", "198.18.1.21:80", "198.18.1.31:80")
+	c := r.client("198.18.0.10")
+	r.apply(web)
+	r.run(5 * time.Millisecond)
+	for range 4 {
+		c.fetch("198.18.0.80:80", "www.example", "/")
+	}
+	r.rest()
+	conn := c.get("198.18.0.80:80", "img.example", "/photos")
+	r.until("splice", time.Second, func() bool { return len(conn.Bytes()) > 0 })
+	services := []view.Service{{Name: "web", Protocol: "tcp", Groups: []view.ServiceGroup{{Servers: []view.ServiceServer{
+		{Address: "198.18.1.11:8080"}, {Address: "198.18.1.12:8080"}, {Address: "198.18.1.21:80"}, {Address: "198.18.1.99:80"},
+	}}}}}
+	ended := r.d.Ended()
+	if err := r.d.View(func(v *view.View) error {
+		table, err := v.ServiceTable(context.Background(), services, ended, true)
+		if err != nil {
+			return err
+		}
+		var got []uint64
+		all := table.Services[0].Traffic
+		for _, x := range table.Services[0].Groups[0].Servers {
+			got = append(got, x.Traffic.Connections)
+			all.PacketsServer -= x.Traffic.PacketsServer
+			all.BytesServer -= x.Traffic.BytesServer
+			if x.Traffic.Connections != x.Connections {
+				t.Errorf("%s: %d connections, by the card %d", x.Address, x.Traffic.Connections, x.Connections)
+			}
+		}
+		if d := cmp.Diff([]uint64{3, 1, 1, 0}, got); d != "" || table.Services[0].Traffic.Connections != 5 {
+			t.Errorf("connections of %d: %s", table.Services[0].Traffic.Connections, d)
+		}
+		if all.PacketsServer != 0 || all.BytesServer != 0 || table.Services[0].Traffic.BytesServer == 0 {
+			t.Errorf("the servers' answers are not the service's: %+v remain", all)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
 const six = `
 emu: {client: mem, server: mem}
 ports:
@@ -525,7 +569,7 @@ func TestViewOfAConnection(t *testing.T) {
 			return err
 		}
 		want := view.Connection{
-			ID: one.ID, N: one.N, L: fmt.Sprintf("0x%x", one.N*256), Generation: one.Generation, State: "spliced", Service: "web", Client: conn.Local().String(),
+			ID: one.ID, N: one.N, L: fmt.Sprintf("0x%x", one.N*256), Generation: one.Generation, State: "spliced", IPVS: "ESTABLISHED", Method: "nat", Service: "web", Client: conn.Local().String(),
 			VIP: "198.18.0.80:80", Server: "198.18.1.11:8080", Group: "app", Delta: isn - serverISN, ISN: isn, ServerISN: serverISN,
 			PacketsClient: one.PacketsClient, PacketsServer: one.PacketsServer, BytesClient: one.BytesClient, BytesServer: 0, IdleMS: one.IdleMS, AgeMS: one.AgeMS,
 			MSS: 536, Legs: one.Legs, // other groups of the service keep no more

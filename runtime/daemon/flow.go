@@ -2,25 +2,45 @@ package daemon
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 
 	"splicenic/driver"
 	"splicenic/regs"
+	"splicenic/runtime/config"
 	"splicenic/runtime/exception"
 	"splicenic/runtime/neighbour"
 )
 
 // find looks up the connection that a side of the card knows by its flow.
 func (d *Daemon) find(side int, f exception.Flow) (c exception.Connection, ok bool) {
-	k := driver.Key{Protocol: protocolTCP, VLAN: f.VLAN, Port: f.Far.Port(), Addr: f.Far.Addr()}
-	index, ok := d.serverIndex(f)
+	k := driver.Key{Protocol: f.Protocol, VLAN: f.VLAN, Port: f.Far.Port(), Addr: f.Far.Addr()}
 	if side == regs.CamClient {
-		index, ok = d.vipIndex(f)
-		k.Destination = f.Near.Port()
+		index, ok := d.vipIndex(f)
+		if !ok {
+			return c, false
+		}
+		k.Index, k.Destination = uint16(index), f.Near.Port()
+		return d.lookUp(side, k)
 	}
-	if !ok {
-		return c, false
+	for i, local := range d.im.ix.localAt {
+		if local == f.Far.Addr() {
+			k.Addr, k.Local = netip.Addr{}, uint16(i)
+		}
 	}
-	k.Index = uint16(index)
+	for _, i := range d.serverIndexes(f) {
+		k.Index, k.Destination = uint16(i), 0
+		if d.im.ix.serverAt[i].addr.Port() == 0 {
+			k.Destination = f.Near.Port()
+		}
+		if c, ok = d.lookUp(side, k); ok {
+			return c, true
+		}
+	}
+	return c, false
+}
+
+func (d *Daemon) lookUp(side int, k driver.Key) (c exception.Connection, ok bool) {
 	h, legB, err := d.card.CAMLookup(context.Background(), side, k)
 	if err != nil {
 		return c, false
@@ -39,13 +59,15 @@ func (d *Daemon) vipIndex(f exception.Flow) (uint32, bool) {
 	return 0, false
 }
 
-func (d *Daemon) serverIndex(f exception.Flow) (uint32, bool) {
+// serverIndexes are the entries whose connections a flow can be of: a server that got another method has several.
+func (d *Daemon) serverIndexes(f exception.Flow) (list []uint32) {
 	for i, s := range d.im.ix.serverAt {
-		if s.addr == f.Near {
-			return i, true
+		if s.udp == (f.Protocol == protocolUDP) && s.addr.Addr() == f.Near.Addr() && (s.addr.Port() == f.Near.Port() || s.addr.Port() == 0) {
+			list = append(list, i)
 		}
 	}
-	return 0, false
+	slices.Sort(list)
+	return list
 }
 
 // connection reads a connection's page, and from the tables what its indexes stand for.
@@ -60,6 +82,12 @@ func (d *Daemon) connection(handle uint32) (c exception.Connection, ok bool) {
 		return c, false
 	}
 	c.Servers[0] = d.far(p.AIndexServer)
+	if c.Servers[0].Method == regs.MethodFullnat {
+		c.Local = d.im.ix.localAt[p.AIndexLocalAddress]
+	}
+	if a := &c.Servers[0].Addr; a.Port() == 0 {
+		*a = netip.AddrPortFrom(a.Addr(), uint16(p.PortsVip))
+	}
 	if p.ControlLegB != 0 {
 		c.Servers[1] = d.far(p.BIndexServer)
 	}
@@ -72,7 +100,10 @@ func (d *Daemon) far(index uint32) (s exception.Server) {
 	if !ok {
 		return s
 	}
-	s.Addr, s.Hop = at.addr, at.hop.Hop
+	s.Addr, s.Hop, s.Method, s.Tunnel = at.addr, at.hop.Hop, methods[at.method], at.entry()
+	if at.method == config.Tun && len(at.locals) > 0 {
+		s.Local = at.locals[0]
+	}
 	hop, ok := d.im.ix.hops.Of(at.hop.name())
 	if !ok || uint32(len(d.im.hops)) < (hop+1)*regs.NextHopWords {
 		return s

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	"splicenic/driver"
 	"splicenic/regs"
@@ -18,7 +19,7 @@ import (
 
 // Room is how many entries the card's tables have.
 type Room struct {
-	Listeners, Services, Groups, Servers, NextHops, VIPs, Rules, URLNodes, Slots uint32
+	Listeners, Services, Groups, Servers, NextHops, VIPs, LocalAddresses, Rules, URLNodes, Slots uint32
 }
 
 // Inputs is everything that the tables depend on.
@@ -35,12 +36,26 @@ type Inputs struct {
 	Quorums map[string]health.Quorum
 	// Weights are the operator's, in place of the configuration's.
 	Weights map[netip.AddrPort]uint16
+	// Up is since when servers with a slow start take connections, where it is not for ever.
+	Up map[member]time.Time
+	// Loads are what the card counts of servers, by their indexes in force.
+	Loads []Load
+	// Plans are what schedulers remember, by pool.
+	Plans map[string]*schedule.Memory
+	// Now is the time by which slow starts and schedulers go.
+	Now time.Time
 	// Profiles are the servers' as they were learned.
 	Profiles map[netip.AddrPort]config.Profile
 	// Neighbours are the next hops that are resolved.
 	Neighbours map[config.Hop]neighbour.MAC
 	// PathMTU are the next hops behind which less fits than through their port.
 	PathMTU map[config.Hop]uint16
+}
+
+// Load is what the card counts of a server.
+type Load struct {
+	Active, Inactive uint32
+	Overloaded       bool
 }
 
 // hold says whether the card still uses an entry that is out of the configuration. A nil function of it means yes.
@@ -62,14 +77,6 @@ func (t *table) entry(index, words uint32) []uint32 {
 	return (*t)[index*words : (index+1)*words]
 }
 
-// place is a server's entry, kept while connections name it.
-type place struct {
-	addr    netip.AddrPort
-	hop     hop
-	profile config.Profile
-	left    []uint32 // as a predecessor left it in the card, where it is out of the configuration since then; nil: none did
-}
-
 // A hop is a next hop. One that a predecessor left in the card and nobody can name is known by its entry.
 type hop struct {
 	config.Hop
@@ -88,9 +95,10 @@ func (h *hop) name() string {
 
 // indexes are the stable places of everything, with what the retired ones stand for.
 type indexes struct {
-	vips, services, groups, servers, hops, rules rule.Indexes
+	vips, services, groups, servers, hops, rules, locals rule.Indexes
 
 	vipAt    map[uint32]netip.Addr
+	localAt  map[uint32]netip.Addr
 	serverAt map[uint32]place
 	hopAt    map[uint32]hop
 
@@ -110,9 +118,14 @@ type Image struct {
 	// Banked tables.
 	url, rules, listeners, services, groups table
 	// Tables that are in force as they are.
-	vips, servers, hops table
+	vips, servers, hops, locals table
 	// slots are the slot areas by group index; nil where the group is not in use.
 	slots []schedule.Slots
+	// plans are what the slots are made by, by group index, and pools the pools they are for.
+	plans []schedule.Plan
+	pools []config.Pool
+	// limits are upper and lower of servers, by index.
+	limits map[uint32][2]uint32
 
 	list []rule.Rule // the rules, for display
 	ix   indexes
@@ -139,7 +152,7 @@ func images(in *Inputs, old *indexes, keep *held) (*Image, error) {
 func (im *Image) assign(in *Inputs, old *indexes, keep *held) (err error) {
 	c, r := in.Config, in.Room
 	var vips, services, groups, servers []string
-	im.ix = indexes{vipAt: map[uint32]netip.Addr{}, serverAt: map[uint32]place{}, hopAt: map[uint32]hop{}}
+	im.ix = indexes{vipAt: map[uint32]netip.Addr{}, localAt: map[uint32]netip.Addr{}, serverAt: map[uint32]place{}, hopAt: map[uint32]hop{}}
 	places := map[string]place{}
 	seen := map[string]bool{}
 	for _, s := range c.Services {
@@ -151,19 +164,26 @@ func (im *Image) assign(in *Inputs, old *indexes, keep *held) (err error) {
 			}
 		}
 	}
-	for _, g := range c.Groups {
-		groups = append(groups, g.Name)
-		for _, s := range g.Servers {
-			name := serverName(s.Addr)
-			if _, ok := places[name]; ok {
-				continue
-			}
-			to, ok := c.Route(s.Addr.Addr())
+	for _, pool := range c.Pools() {
+		groups = append(groups, c.PoolName(pool))
+		four := slices.ContainsFunc(c.Users(pool), func(s *config.Service) bool {
+			return slices.ContainsFunc(s.Listen, func(l config.Listen) bool { return l.Addr.Addr().Is4() })
+		})
+		for i := range pool.Group.Servers {
+			s := &pool.Group.Servers[i]
+			p, ok := in.serverPlace(pool, s)
 			if !ok {
 				return fmt.Errorf("no port's subnet holds server %s and no gateway leads there", s.Addr)
 			}
+			p.nat64 = p.method == config.NAT && s.Addr.Addr().Is6() && four
+			name := p.name()
+			if first, ok := places[name]; ok {
+				first.nat64, first.drain = first.nat64 || p.nat64, max(first.drain, p.drain)
+				places[name] = first
+				continue
+			}
 			servers = append(servers, name)
-			places[name] = place{addr: s.Addr, hop: hop{Hop: to}, profile: in.profile(&s)}
+			places[name] = p
 		}
 	}
 	for _, t := range []struct {
@@ -195,15 +215,37 @@ func (im *Image) assign(in *Inputs, old *indexes, keep *held) (err error) {
 			im.ix.serverAt[n.Index] = p
 		}
 	}
+	if err := im.assignLocals(in, old); err != nil {
+		return err
+	}
 	return im.assignHops(in, old)
+}
+
+// assignLocals gives the local addresses of all servers that still have an entry their indexes.
+func (im *Image) assignLocals(in *Inputs, old *indexes) (err error) {
+	var names []string
+	seen := map[string]bool{}
+	for _, i := range sorted(im.ix.serverAt) {
+		for _, a := range im.ix.serverAt[i].locals {
+			if name := a.String(); !seen[name] {
+				seen[name] = true
+				names = append(names, name)
+			}
+		}
+	}
+	from := old.locals
+	from.Size = in.Room.LocalAddresses
+	if im.ix.locals, err = from.Next("local address", names, func(i uint32) bool { return true }); err != nil {
+		return err
+	}
+	for _, n := range im.ix.locals.Used() {
+		im.ix.localAt[n.Index] = netip.MustParseAddr(n.Name)
+	}
+	return nil
 }
 
 // free is the other way round: nobody uses the entry any more.
 func (h hold) free(index uint32) bool { return h != nil && !h(index) }
-
-func serverName(a netip.AddrPort) string { return a.String() + serverSuffix }
-
-const serverSuffix = "/tcp"
 
 // hopName is unique among hops.
 func hopName(h config.Hop) string {
@@ -246,6 +288,14 @@ func (im *Image) addresses(old *indexes, keep *held) {
 		e := regs.AddressEntry{ControlValid: 1, ControlKind: kind, Address: words}
 		e.Encode(im.vips.entry(i, regs.AddressWords))
 	}
+	if im.ix.locals.Bound() > 0 {
+		im.locals.entry(im.ix.locals.Bound()-1, regs.AddressWords)
+	}
+	for i, a := range im.ix.localAt {
+		kind, words := driver.AddressWords(a)
+		e := regs.AddressEntry{ControlValid: 1, ControlKind: kind, Address: words}
+		e.Encode(im.locals.entry(i, regs.AddressWords))
+	}
 }
 
 // nextHops lays out the next-hop table and the servers that use it.
@@ -276,56 +326,23 @@ func (im *Image) nextHops(in *Inputs) {
 			words[regs.ServerControl] = regs.SetServerControlClosed(words[regs.ServerControl], 1)
 			continue
 		}
-		hop, _ := im.ix.hops.Of(p.hop.name())
-		kind, words := driver.AddressWords(p.addr.Addr())
-		e := regs.ServerEntry{
-			ControlValid: 1, ControlKind: kind, ControlMethod: regs.MethodNat, ControlProtocol: protocolTCP, ControlPort: uint32(p.addr.Port()),
-			RouteNextHop: hop, Address: words,
-			ProfileMss: uint32(p.profile.MSS), ProfileWscale: uint32(p.profile.WScale), ProfileWscaleOn: bit(p.profile.WScaleOn),
-			ProfileSack: bit(p.profile.SACK), ProfileTimestamps: bit(p.profile.Timestamps), ProfileKnown: bit(p.profile.Known), ProfileEcn: bit(p.profile.ECN),
+		e := p.entry()
+		e.RouteNextHop, _ = im.ix.hops.Of(p.hop.name())
+		if len(p.locals) > 0 {
+			e.RouteLocalAddress, _ = im.ix.locals.Of(p.locals[0].String())
 		}
-		if at, ok := im.ix.servers.Of(serverName(p.addr)); !ok || at != i || dead[p.addr] {
+		if at, ok := im.ix.servers.Of(p.name()); !ok || at != i || dead[p.addr] {
 			e.ControlClosed = 1
 		}
 		e.Encode(im.servers.entry(i, regs.ServerWords))
 	}
 }
 
-const protocolTCP = 6
-
 func bit(b bool) uint32 {
 	if b {
 		return 1
 	}
 	return 0
-}
-
-// groupTables lays out groups and their slots.
-func (im *Image) groupTables(in *Inputs) error {
-	im.groups.entry(max(im.ix.groups.Bound(), 1)-1, regs.GroupWords)
-	im.slots = make([]schedule.Slots, im.ix.groups.Bound())
-	for i := range in.Config.Groups {
-		g := &in.Config.Groups[i]
-		index, _ := im.ix.groups.Of(g.Name)
-		var servers []schedule.Server
-		if from := in.serving(g); from != nil {
-			for n := range from.Servers {
-				s := &from.Servers[n]
-				name := serverName(s.Addr)
-				at, _ := im.ix.servers.Of(name)
-				servers = append(servers, schedule.Server{Index: at, Weight: in.weight(from, s), ID: name})
-			}
-		}
-		p, err := schedule.Make(schedule.Kind(g.Scheduler), servers, schedule.Options{}, in.Room.Slots, nil)
-		if err != nil {
-			return fmt.Errorf("group %s: %w", g.Name, err)
-		}
-		im.slots[index] = p.Slots
-		e := regs.GroupEntry{ControlValid: 1, ControlMethod: regs.MethodNat, ControlMeans: p.Means, ControlCompare: p.Compare, ControlHashKey: p.HashKey,
-			ControlFallback: bit(p.Fallback), SeedLo: uint32(p.Seed), SeedHi: uint32(p.Seed >> 32)}
-		e.Encode(im.groups.entry(index, regs.GroupWords))
-	}
-	return nil
 }
 
 // serviceTables lays out listeners, services and rules.
@@ -341,14 +358,22 @@ func (im *Image) serviceTables(in *Inputs, old *indexes, keep *held) error {
 	im.ix.compiled = rules
 	im.url, im.rules, im.list, im.ix.rules = rules.image.Nodes, rules.image.Rules, rules.image.List, rules.image.Indexes
 	im.services.entry(max(im.ix.services.Bound(), 1)-1, regs.ServiceWords)
+	asked := chainsOf(in.Config)
 	for i := range in.Config.Services {
 		s := &in.Config.Services[i]
 		at, _ := im.ix.services.Of(s.Name)
 		e := im.service(in, s)
 		e.UrlRoot = rules.image.Roots[i]
+		if len(s.Source) > 0 {
+			e.SourceFirst, e.SourceCount = rules.image.Sources[i], uint32(len(s.Source))
+		}
+		if next := asked.after(s); next != nil {
+			e.OtherwiseService, _ = im.ix.services.Of(next.Name)
+			e.OtherwiseValid = 1
+		}
 		e.Encode(im.services.entry(at, regs.ServiceWords))
 	}
-	return im.listenerTable(in)
+	return im.listenerTable(in, asked)
 }
 
 // compile compiles the rules of all services.
@@ -358,9 +383,9 @@ func (im *Image) compile(in *Inputs, old *indexes, keep *held) (*rule.Image, err
 	for i := range c.Services {
 		s := &c.Services[i]
 		at, _ := im.ix.services.Of(s.Name)
-		routes[i] = rule.Service{Index: at, Name: s.Name, Routes: make([]rule.Route, len(s.Routes))}
+		routes[i] = rule.Service{Index: at, Name: s.Name, Sources: s.Source, Routes: make([]rule.Route, len(s.Routes))}
 		for n, r := range s.Routes {
-			group, _ := im.ix.groups.Of(r.To.Group)
+			group, _ := im.group(c, s, r.To.Group)
 			routes[i].Routes[n] = rule.Route{Match: r.Match, Group: group, Answer: r.To.Reply != nil}
 		}
 	}
@@ -371,16 +396,30 @@ func (im *Image) compile(in *Inputs, old *indexes, keep *held) (*rule.Image, err
 
 // protocols are how the card reads what clients of a service send.
 var protocols = [...]uint32{
-	config.HTTP: regs.ServiceControlProtocolHttp, config.TLS: regs.ServiceControlProtocolTls, config.TCP: regs.ServiceControlProtocolTcp,
+	config.HTTP: regs.ServiceControlProtocolHttp, config.TLS: regs.ServiceControlProtocolTls, config.TCP: regs.ServiceControlProtocolTcp, config.UDP: regs.ServiceControlProtocolUdp,
+}
+
+// serviceModes are what becomes of a service's connections.
+var serviceModes = [...]uint32{
+	config.Splice: regs.ServiceControlModeSplice, config.NAT: regs.ServiceControlModeNat, config.FullNAT: regs.ServiceControlModeFullnat,
+	config.Tun: regs.ServiceControlModeTun, config.DR: regs.ServiceControlModeDr,
+}
+
+// group is the index of a group as a service uses it.
+func (im *Image) group(c *config.Config, s *config.Service, name string) (uint32, bool) {
+	if g := c.Group(name); name != "" && g != nil {
+		return im.ix.groups.Of(c.PoolName(c.Pool(s, g)))
+	}
+	return 0, false
 }
 
 func (im *Image) service(in *Inputs, s *config.Service) regs.ServiceEntry {
 	e := regs.ServiceEntry{
-		ControlValid: 1, ControlMode: regs.ServiceControlModeSplice, ControlProtocol: protocols[s.Protocol],
+		ControlValid: 1, ControlMode: serviceModes[s.Mode], ControlProtocol: protocols[s.Protocol],
 		Idle: uint32(s.Idle.Milliseconds()), WaitHead: uint32(s.WaitHead.Milliseconds()), Fallback: uint32(s.Fallback.Milliseconds()),
 		ControlIdleSilent: bit(s.IdleSilent), ControlServerFirst: bit(s.ServerFirst), ControlRewrite: bit(exception.Alters(s)),
 	}
-	if g, ok := im.ix.groups.Of(s.H2C); ok && s.H2C != "" {
+	if g, ok := im.group(in.Config, s, s.H2C); ok {
 		e.ControlHasH2c, e.H2cGroup = 1, g
 	}
 	switch s.Defence {
@@ -392,8 +431,11 @@ func (im *Image) service(in *Inputs, s *config.Service) regs.ServiceEntry {
 	if s.ISN == config.ByAddress {
 		e.ControlIsn = regs.ServiceControlIsnAddress
 	}
-	if g, ok := im.ix.groups.Of(s.Default.Group); ok && s.Default.Group != "" {
+	if g, ok := im.group(in.Config, s, s.Default.Group); ok {
 		e.ControlHasDefault, e.DefaultGroup = 1, g
+	}
+	if s.Layer4() {
+		passedOn(&e, s)
 	}
 	p := promised(in, s)
 	e.PromiseMssIpv4, e.PromiseMssIpv6 = uint32(p.mss4), uint32(p.mss6)
@@ -402,14 +444,61 @@ func (im *Image) service(in *Inputs, s *config.Service) regs.ServiceEntry {
 	return e
 }
 
+// Idle times of connections that are passed on, where a service names none. Datagrams have a register of their own.
+const passedIdle = 15 * time.Minute
+
+// passedOn is what a service says about connections that are passed on.
+func passedOn(e *regs.ServiceEntry, s *config.Service) {
+	e.ControlOnePacket, e.ControlSloppy, e.ControlModule = bit(s.OnePacket), bit(s.Sloppy), bit(s.Module != "")
+	e.ControlExpireQuiescent, e.ControlExpireNodest, e.ControlKeepServer = bit(s.ExpireQuiescent), bit(s.ExpireNodest), bit(s.KeepServer)
+	if s.Idle == 0 && s.Protocol == config.TCP {
+		e.Idle = uint32(passedIdle.Milliseconds())
+	}
+	if p := &s.Persistence; p.On() {
+		e.Persistence, e.ControlAnyPort = uint32(p.Time.Milliseconds()), bit(p.AllPorts)
+		e.PersistenceNetIpv4, e.PersistenceNetIpv6 = uint32(p.Netmask), uint32(p.Netmask6)
+	}
+}
+
+// chains are the services of each listener, in the order in which they are asked.
+type chains map[config.Listener][]*config.Service
+
+func chainsOf(c *config.Config) chains {
+	asked := chains{}
+	for i := range c.Services {
+		for _, l := range c.Services[i].Listeners() {
+			asked[l] = append(asked[l], &c.Services[i])
+		}
+	}
+	return asked
+}
+
+// after is who is asked where a service does not take a client: the same for all its listeners.
+func (c chains) after(s *config.Service) *config.Service {
+	for _, l := range s.Listeners() {
+		list := c[l]
+		if i := slices.Index(list, s); i+1 < len(list) {
+			return list[i+1]
+		}
+	}
+	return nil
+}
+
 // listenerTable lays out the listener memory, densely: nobody keeps a listener's place.
-func (im *Image) listenerTable(in *Inputs) error {
+func (im *Image) listenerTable(in *Inputs, asked chains) error {
 	n := uint32(0)
-	for _, s := range in.Config.Services {
+	for i := range in.Config.Services {
+		s := &in.Config.Services[i]
 		service, _ := im.ix.services.Of(s.Name)
-		for _, l := range s.Listen {
+		for _, l := range s.Listeners() {
+			if asked[l][0] != s {
+				continue
+			}
 			vip, _ := im.ix.vips.Of(l.Addr.Addr().String())
 			e := regs.ListenerEntry{ControlValid: 1, ControlProtocol: protocolTCP, ControlPort: uint32(l.Addr.Port()), IndexVip: vip, IndexService: service}
+			if l.UDP {
+				e.ControlProtocol = protocolUDP
+			}
 			e.Encode(im.listeners.entry(n, regs.ListenerWords))
 			n++
 		}

@@ -25,7 +25,7 @@ ports:
   server: {addresses: [198.18.1.1/24, 2001:db8:2::1/64]}
 `
 
-var plenty = Room{Listeners: 64, Services: 16, Groups: 16, Servers: 64, NextHops: 64, VIPs: 16, Rules: 64, URLNodes: 4096, Slots: 64}
+var plenty = Room{Listeners: 64, Services: 16, Groups: 16, Servers: 64, NextHops: 64, VIPs: 16, LocalAddresses: 16, Rules: 64, URLNodes: 4096, Slots: 64}
 
 func parse(t testing.TB, text string) *config.Config {
 	t.Helper()
@@ -395,6 +395,7 @@ func newFakeOf(r Room) *fake {
 	sizes := map[int]uint32{
 		regs.MemListener: r.Listeners, regs.MemService: r.Services, regs.MemGroup: r.Groups, regs.MemServer: r.Servers, regs.MemNextHop: r.NextHops,
 		regs.MemVip: r.VIPs, regs.MemRule: r.Rules, regs.MemUrl: r.URLNodes, regs.MemSlot: 2 * r.Groups * r.Slots, regs.MemGroupState: r.Groups,
+		regs.MemLocalAddress: r.LocalAddresses, regs.MemServerState: r.Servers, regs.MemLocalPort: 1024,
 	}
 	for i, n := range sizes {
 		f.memories[i] = &driver.Memory{Memory: regs.Memories[i], Entries: n}

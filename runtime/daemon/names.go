@@ -15,7 +15,7 @@ func (d *Daemon) View(f func(*view.View) error) error {
 }
 
 func (d *Daemon) names() view.Names {
-	n := view.Names{Services: map[uint32]string{}, Groups: map[uint32]string{}, Schedulers: map[uint32]string{}, Rules: map[uint32]view.RuleText{}, Defaults: map[uint32]string{}}
+	n := view.Names{Services: map[uint32]string{}, Groups: map[uint32]string{}, Health: map[uint32]view.Health{}, Schedulers: map[uint32]string{}, Rules: map[uint32]view.RuleText{}, Defaults: map[uint32]string{}}
 	if d.cfg == nil {
 		return n
 	}
@@ -26,9 +26,12 @@ func (d *Daemon) names() view.Names {
 	for _, s := range d.im.ix.services.Retired() {
 		n.Services[s.Index] = s.Name
 	}
-	for _, g := range d.im.ix.groups.Used() {
-		n.Groups[g.Index] = g.Name
-		n.Schedulers[g.Index] = string(d.cfg.Group(g.Name).Scheduler)
+	health := d.groupHealth()
+	for i, pool := range d.im.pools {
+		if pool.Group != nil {
+			n.Health[uint32(i)] = health[pool.Group.Name]
+			n.Groups[uint32(i)], n.Schedulers[uint32(i)] = d.cfg.PoolName(pool), string(pool.Group.Scheduler)
+		}
 	}
 	for _, r := range d.im.list {
 		n.Rules[r.Index] = ruleText(&r)
@@ -146,7 +149,11 @@ func (d *Daemon) Counters() view.Stats {
 	s.Set("lost.interrupts", st.LostInterrupts)
 	s.Set("bad_descriptors", st.BadDescriptors)
 	s.Set("log", d.logging.counters())
+	d.publishing.counters(s)
 	d.healthCounters(s)
+	s.Set("local_ports_low", uint64(len(d.portsLow)))
+	s.Set("drain.drained", d.status.Drains.Drained)
+	s.Set("drain.cut", d.status.Drains.Cut)
 	s.Set("table_errors", d.status.TableErrors)
 	return s
 }

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"slices"
+
 	"splicenic/regs"
 	"splicenic/runtime/config"
 )
@@ -39,10 +41,18 @@ func promised(in *Inputs, s *config.Service) promise {
 	p := promise{mss4: 65535, mss6: 65535, wscale: maxShift, wscaleOn: true, sack: true, timestamps: true, ecn: true}
 	servers := 0
 	for _, g := range in.Config.Reachable(s) {
+		pool := in.Config.Pool(s, g)
 		for i := range g.Servers {
 			server := &g.Servers[i]
-			p.meet(in.profile(server), server.Addr.Addr().Is4(), s)
-			p.fit(in, server)
+			four := server.Addr.Addr().Is4()
+			p.meet(in.profile(server), four, s)
+			p.fit(in, server, pool.Method(server) == config.Tun)
+			crosses := slices.ContainsFunc(s.Listen, func(l config.Listen) bool { return l.Addr.Addr().Is4() != four })
+			if crosses && pool.Method(server) != config.Tun { // what clients of the other family send has to fit as well
+				p.meet(in.profile(server), !four, s)
+				least := min(p.mss4, p.mss6, uint16(max(int(in.MTU[0]), 60+leastMSS)-60))
+				p.mss4, p.mss6 = least, least
+			}
 			servers++
 		}
 	}
@@ -96,16 +106,25 @@ func (p *promise) meet(k config.Profile, four bool, s *config.Service) {
 }
 
 // fit lowers the MSS to what fits the path to a server, so that clients do not begin with segments of which a router is
-// known to say that they are too big.
-func (p *promise) fit(in *Inputs, s *config.Server) {
+// known to say that they are too big, or that a tunnel makes so.
+func (p *promise) fit(in *Inputs, s *config.Server, tunnel bool) {
 	a := s.Addr.Addr()
 	hop, _ := in.Config.Route(a)
-	switch mtu := in.PathMTU[hop]; {
+	mtu := int(in.PathMTU[hop])
+	if tunnel { // within it, both families
+		if mtu == 0 {
+			mtu = int(in.MTU[hop.Port])
+		}
+		mtu -= s.Tunnel.Overhead(a.Is4())
+		p.mss4, p.mss6 = uint16(min(int(p.mss4), max(mtu, 40+leastMSS)-40)), uint16(min(int(p.mss6), max(mtu, 60+leastMSS)-60))
+		return
+	}
+	switch {
 	case mtu == 0:
 	case a.Is4():
-		p.mss4 = min(p.mss4, max(mtu, 40)-40)
+		p.mss4 = min(p.mss4, uint16(max(mtu, 40)-40))
 	default:
-		p.mss6 = min(p.mss6, max(mtu, 60)-60)
+		p.mss6 = min(p.mss6, uint16(max(mtu, 60)-60))
 	}
 }
 

@@ -13,7 +13,7 @@ func readBack(ctx context.Context, card tables, bank, generation uint32) (*write
 	w.bank, w.generation = bank, generation
 	for _, m := range []memory{
 		{regs.MemListener, 0}, {regs.MemListener, 1}, {regs.MemService, 0}, {regs.MemService, 1}, {regs.MemGroup, 0}, {regs.MemGroup, 1},
-		{regs.MemRule, 0}, {regs.MemRule, 1}, {regs.MemServer, 0}, {regs.MemNextHop, 0}, {regs.MemVip, 0}, {regs.MemGroupState, 0},
+		{regs.MemRule, 0}, {regs.MemRule, 1}, {regs.MemServer, 0}, {regs.MemNextHop, 0}, {regs.MemVip, 0}, {regs.MemLocalAddress, 0}, {regs.MemGroupState, 0},
 	} {
 		if err := w.read(ctx, m, w.card.Memory(m.index).Entries); err != nil {
 			return nil, err
@@ -28,6 +28,9 @@ func readBack(ctx context.Context, card tables, bank, generation uint32) (*write
 	for at := 0; at < len(state); at += regs.GroupStateWords {
 		s := state[at+regs.GroupStateSelector]
 		w.selector = append(w.selector, selector{regs.GroupStateSelectorArea(s), [2]uint32{regs.GroupStateSelectorCountA(s), regs.GroupStateSelectorCountB(s)}})
+	}
+	if err := w.readStates(ctx); err != nil {
+		return nil, err
 	}
 	return w, w.read(ctx, memory{regs.MemSlot, 0}, w.area(len(w.selector), 0, w.slotsOf()))
 }

@@ -96,12 +96,6 @@ func isVIP(n string) bool {
 	return err == nil && a.String() == n
 }
 
-func isServer(n string) bool {
-	addr, ok := strings.CutSuffix(n, serverSuffix)
-	a, err := netip.ParseAddrPort(addr)
-	return ok && err == nil && serverName(a) == n
-}
-
 func isHop(n string) bool {
 	_, ok := parseHop(n)
 	return ok

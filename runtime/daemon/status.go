@@ -13,6 +13,8 @@ import (
 
 // Status is how the daemon fares.
 type Status struct {
+	Drains Drains // servers that were taken out of the configuration
+
 	Started     time.Time
 	Applied     time.Time // when the configuration in force was applied
 	LastReload  *Reload   // nil before the first

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"splicenic/regs"
+	"splicenic/runtime/view"
 )
 
 // releaseInterval is how often retired entries are looked at.
@@ -22,6 +23,7 @@ func (d *Daemon) tidy() {
 	if d.stale {
 		d.refresh()
 	}
+	d.watchPorts(context.Background())
 	ix := &d.im.ix
 	servers := len(ix.serverAt) > len(ix.servers.Used())
 	vips := len(ix.vipAt) > len(ix.vips.Used())
@@ -69,6 +71,34 @@ func (d *Daemon) causes() {
 
 // causeNames are the bits of hostif.cause.
 var causeNames = [...]string{"link", "head_low", "pages_low", "dma", "sensor"}
+
+// watchPorts warns of servers that are running out of local ports.
+func (d *Daemon) watchPorts(ctx context.Context) {
+	for _, i := range sorted(d.w.lists) {
+		off, err := d.card.Memory(regs.MemServerState).At(0, i)
+		var words [regs.ServerStateWords]uint32
+		if err == nil {
+			err = d.card.ReadTable(ctx, off, words[:])
+		}
+		if err != nil {
+			return
+		}
+		size, free := words[regs.ServerStatePortsSize], words[regs.ServerStatePortsFree]
+		low := view.PortsLow(size, free)
+		if low && !d.portsLow[i] {
+			d.log.Warn("server is running out of local ports: add addresses to local of its group", "server", d.im.ix.serverAt[i].addr, "ports", size, "free", free)
+		}
+		d.portsLow[i] = low
+		if !low {
+			delete(d.portsLow, i)
+		}
+	}
+	for i := range d.portsLow {
+		if _, there := d.w.lists[i]; !there {
+			delete(d.portsLow, i)
+		}
+	}
+}
 
 // releasable says whether a retired server or VIP that still has its entry may lose it.
 func (x *indexes) releasable(keep *held) bool {

@@ -26,7 +26,9 @@ type writer struct {
 	generation uint32
 	digest     string // of the bank in force; empty: not computed yet
 	shadow     map[memory]table
-	selector   []selector // by group index
+	selector   []selector           // by group index
+	lists      map[uint32]region    // of local ports, by server index
+	limits     map[uint32][2]uint32 // upper and lower, by server index
 }
 
 // memory is one bank of a memory; memories without banks have bank 0.
@@ -42,7 +44,7 @@ type selector struct {
 }
 
 func newWriter(card tables) *writer {
-	return &writer{card: card, shadow: map[memory]table{}}
+	return &writer{card: card, shadow: map[memory]table{}, lists: map[uint32]region{}, limits: map[uint32][2]uint32{}}
 }
 
 // write makes an Image count. After an error before the bank switch the card does what it did; entries that were added
@@ -85,6 +87,15 @@ func (w *writer) additions(ctx context.Context, im *Image) error {
 	if err := w.put(ctx, memory{regs.MemNextHop, 0}, w.kept(regs.MemNextHop, im.hops, regs.NextHopWords)); err != nil {
 		return err
 	}
+	if err := w.put(ctx, memory{regs.MemLocalAddress, 0}, w.kept(regs.MemLocalAddress, im.locals, regs.AddressWords)); err != nil {
+		return err
+	}
+	if err := w.putLists(ctx, im); err != nil {
+		return err
+	}
+	if err := w.putLimits(ctx, im); err != nil {
+		return err
+	}
 	return w.put(ctx, memory{regs.MemServer, 0}, w.kept(regs.MemServer, im.servers, regs.ServerWords))
 }
 
@@ -96,12 +107,12 @@ func (w *writer) removals(ctx context.Context, im *Image) error {
 	for _, m := range []struct {
 		index int
 		want  table
-	}{{regs.MemServer, im.servers}, {regs.MemVip, im.vips}, {regs.MemNextHop, im.hops}} {
+	}{{regs.MemServer, im.servers}, {regs.MemVip, im.vips}, {regs.MemNextHop, im.hops}, {regs.MemLocalAddress, im.locals}} {
 		if err := w.put(ctx, memory{m.index, 0}, m.want); err != nil {
 			return err
 		}
 	}
-	return nil
+	return w.dropLists(ctx, im)
 }
 
 // kept is want, but for entries that it removes or closes: they are as the card has them.
@@ -124,9 +135,10 @@ func (w *writer) kept(index int, want table, words uint32) table {
 // keys are the words of an entry that an exact match compares or that only make sense together: while they change, the
 // entry is not valid.
 var keys = map[int]struct{ words, from, to uint32 }{
-	regs.MemServer:  {regs.ServerWords, regs.ServerAddress, regs.ServerAddress + regs.ServerAddressCount},
-	regs.MemVip:     {regs.AddressWords, regs.AddressAddress, regs.AddressAddress + regs.AddressAddressCount},
-	regs.MemNextHop: {regs.NextHopWords, regs.NextHopMacLo, regs.NextHopMacHi + 1},
+	regs.MemServer:       {regs.ServerWords, regs.ServerAddress, regs.ServerAddress + regs.ServerAddressCount},
+	regs.MemLocalAddress: {regs.AddressWords, regs.AddressAddress, regs.AddressAddress + regs.AddressAddressCount},
+	regs.MemVip:          {regs.AddressWords, regs.AddressAddress, regs.AddressAddress + regs.AddressAddressCount},
+	regs.MemNextHop:      {regs.NextHopWords, regs.NextHopMacLo, regs.NextHopMacHi + 1},
 }
 
 // put writes the words of a memory that differ, and reads them back. An entry with a key is invalid while its key changes,
@@ -342,6 +354,26 @@ func (w *writer) idleSlots(ctx context.Context, im *Image) error {
 	return nil
 }
 
+// slots brings the slots of an Image into force, and nothing else of it.
+func (w *writer) slots(ctx context.Context, im *Image) error {
+	if err := w.idleSlots(ctx, im); err != nil {
+		return err
+	}
+	if err := w.choose(ctx, im, true); err != nil {
+		return err
+	}
+	return w.choose(ctx, im, false)
+}
+
+// rewind has a group begin with its first slot. The cursor is the card's: it is not read back.
+func (w *writer) rewind(ctx context.Context, group uint32) error {
+	off, err := w.card.Memory(regs.MemGroupState).At(0, group)
+	if err != nil {
+		return err
+	}
+	return w.card.WriteTable(ctx, off+4*regs.GroupStateCursor, []uint32{0})
+}
+
 // window is up to n words from at.
 func (t table) window(at uint32, n int) table {
 	from := min(int(at), len(t))
@@ -368,6 +400,11 @@ func (w *writer) choose(ctx context.Context, im *Image, filled bool) error {
 		at := uint32(g)*regs.GroupStateWords + regs.GroupStateSelector
 		if err := w.store(ctx, memory{regs.MemGroupState, 0}, at, table{word}); err != nil {
 			return err
+		}
+		if g < len(im.plans) && im.plans[g].Refresh && im.plans[g].Means == regs.GroupControlMeansWalk { // they begin with the next connection
+			if err := w.rewind(ctx, uint32(g)); err != nil {
+				return err
+			}
 		}
 		w.selector[g] = s
 	}

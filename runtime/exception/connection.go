@@ -17,6 +17,7 @@ const (
 // A Flow names a connection by what one side of it sees: Far is the client as that side knows it, Near the VIP or the
 // server.
 type Flow struct {
+	Protocol  uint8 // TCP or UDP
 	VLAN      uint16
 	Near, Far netip.AddrPort
 }
@@ -25,9 +26,13 @@ type Flow struct {
 type Connection struct {
 	Page    regs.PageEntry
 	VIP     netip.Addr
-	Servers [2]Server // of leg sets A and B; the zero Server where there is none
-	LegB    bool      // it was found by the key of leg set B
+	Servers [2]Server  // of leg sets A and B; the zero Server where there is none
+	LegB    bool       // it was found by the key of leg set B
+	Local   netip.Addr // what the server of leg set A sees in the client's place; the zero Addr: the client's own
 }
+
+// datagrams says whether the connection is one of UDP: what it carries has no numbers.
+func (c *Connection) datagrams() bool { return c.Page.AScaleDatagrams != 0 }
 
 // A Server is the far end of a leg and the way there.
 type Server struct {
@@ -38,6 +43,9 @@ type Server struct {
 	Tagged   bool
 	Resolved bool
 	MAC      neighbour.MAC
+	Method   uint32           // as regs counts them
+	Tunnel   regs.ServerEntry // with tun: what the tunnel's fields say
+	Local    netip.Addr       // with tun: the outer source address
 }
 
 // client is the client as the client's side sees it.

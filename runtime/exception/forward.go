@@ -6,6 +6,7 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
+	"splicenic/runtime/config"
 	"splicenic/runtime/exception/reassembly"
 	"splicenic/runtime/neighbour"
 )
@@ -33,9 +34,18 @@ func (h *Handler) forward(p *packet) {
 		h.tellUnreachable(p, HostUnreachable)
 		return
 	}
+	if h.leaves(p, hop) {
+		h.outward(p, hop)
+		return
+	}
+	h.toward(p, hop, p)
+}
+
+// toward sends a packet to a next hop. came is how it came in: its sender is told what goes wrong.
+func (h *Handler) toward(p *packet, hop config.Hop, came *packet) {
 	mtu := int(h.st.Ports[hop.Port].MTU)
 	if part, _ := p.fragment(); len(p.ip) > mtu && !h.coalesced(p) && (part || !p.cuttable()) {
-		h.tooBig(p, mtu)
+		h.tooBig(came, mtu)
 		return
 	}
 	k := keyOf(hop)
@@ -44,10 +54,10 @@ func (h *Handler) forward(p *packet) {
 	case state.Usable():
 		h.pass(p, k, mac)
 	case state == neighbour.Incomplete:
-		h.enqueue(p, k)
+		h.enqueue(came, k)
 	default:
 		h.count(DropNextHop)
-		h.tellUnreachable(p, HostUnreachable)
+		h.tellUnreachable(came, HostUnreachable)
 	}
 }
 
@@ -210,15 +220,28 @@ func (h *Handler) cut(p *packet, k neighbour.Key, mac neighbour.MAC, mtu int) {
 
 // enqueue keeps a packet while its next hop is being resolved: one for each hop, the latest (RFC 4861 7.2.2).
 func (h *Handler) enqueue(p *packet, k neighbour.Key) {
-	old, waits := h.queue[k]
-	if waits {
+	if _, waits := h.queue[k]; waits {
 		h.count(DropNextHop)
 	} else if len(h.queue) >= maxQueued {
 		h.count(DropQueueFull)
 		return
 	}
-	q := append(old[:0], byte(p.port))
-	h.queue[k] = append(q, p.frame...)
+	h.queue[k] = &queued{p.port, p.whole, append([]byte(nil), p.frame...)}
+}
+
+// queued is a packet as it came in.
+type queued struct {
+	port  int
+	whole bool
+	frame []byte
+}
+
+// decoded is the packet again.
+func (w *queued) decoded() (*packet, bool) {
+	p := newPacket()
+	ok := p.decode(w.port, w.frame)
+	p.whole = w.whole
+	return p, ok
 }
 
 // flush sends the packet that waited for a hop. The packet in hand is decoded anew afterwards by whoever needs it.
@@ -228,9 +251,8 @@ func (h *Handler) flush(k neighbour.Key) {
 		return
 	}
 	delete(h.queue, k)
-	mac, _ := h.table.Get(k)
-	if p := newPacket(); p.decode(int(q[0]), q[1:]) {
-		h.pass(p, k, mac)
+	if p, ok := q.decoded(); ok && !h.inward(p) {
+		h.forward(p)
 	}
 }
 
@@ -242,7 +264,7 @@ func (h *Handler) hopFailed(k neighbour.Key) {
 	}
 	delete(h.queue, k)
 	h.count(DropNextHop)
-	if p := newPacket(); p.decode(int(q[0]), q[1:]) {
+	if p, ok := q.decoded(); ok {
 		h.tellUnreachable(p, HostUnreachable)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // returns false for other traffic.
 func (h *Handler) fragment(p *packet) bool {
 	f, ok := reassembly.Parse(p.ip)
-	if !ok || !h.collects(&f) {
+	if !ok || !h.collects(p, &f) {
 		return false
 	}
 	link := p.frame[:14+4*p.tags]
@@ -36,20 +36,34 @@ func (h *Handler) fragment(p *packet) bool {
 }
 
 // collects says whether the fragments of a packet are put together here.
-func (h *Handler) collects(f *reassembly.Fragment) bool {
+func (h *Handler) collects(p *packet, f *reassembly.Fragment) bool {
+	if h.pooled(f.Dst) && p.port == clientPort || h.leavesFor(p, f) {
+		return true
+	}
 	switch layers.IPProtocol(f.Protocol) {
+	case layers.IPProtocolICMPv4, layers.IPProtocolICMPv6:
+		return false
 	case layers.IPProtocolTCP, layers.IPProtocolUDP:
 		return h.vips[f.Dst] || h.serverHosts[f.Src]
 	}
 	return h.serverHosts[f.Src] && h.ours(f.Dst) // a tunnel's
 }
 
+// leavesFor is leaves for a fragment.
+func (h *Handler) leavesFor(p *packet, f *reassembly.Fragment) bool {
+	hop, ok := h.st.Config.Route(f.Dst)
+	return ok && !h.ours(f.Dst) && h.st.Config.Ports()[p.port].Forward && h.leaves(p, hop)
+}
+
 // carded says whether a packet that came together is the card's to translate: it goes to a VIP, or comes from a server by
 // a port that it serves on, or in a tunnel. One that the card does not know after all comes back as any other does.
 func (h *Handler) carded(port int, w *reassembly.Whole) bool {
 	p := newPacket()
-	if !p.decode(port, w.Frame()) || !p.is(layers.LayerTypeUDP) {
-		return true
+	if !p.decode(port, w.Frame()) {
+		return false // which counts it
+	}
+	if !p.is(layers.LayerTypeUDP) {
+		return h.ours(p.dst) && !h.pooled(p.dst)
 	}
 	host := p.src
 	return h.vips[p.dst] || h.servers[netip.AddrPortFrom(host, uint16(p.udp.SrcPort))] || h.servers[netip.AddrPortFrom(host, 0)]
@@ -63,11 +77,15 @@ func (h *Handler) whole(port int, frame []byte) {
 		return
 	}
 	p.whole = true
-	if h.ours(p.dst) {
+	switch {
+	case h.inward(p):
+	case h.pooled(p.dst) && (p.is(layers.LayerTypeICMPv4) || p.is(layers.LayerTypeICMPv6)):
+		h.icmp(p)
+	case h.ours(p.dst):
 		h.closedOther(p)
-		return
+	default:
+		h.forward(p)
 	}
-	h.forward(p)
 }
 
 func (h *Handler) reinject(port int, frame []byte) {
@@ -83,14 +101,25 @@ func (h *Handler) reinjectBack(port int, frame []byte, id uint32) {
 	}
 }
 
-// back sends what the card gave back on, cut to what the way there takes. id is the identification that its fragments had.
+// back sends what the card gave back on, cut to what the way there takes. id is the identification that its fragments had,
+// and have again unless an address of the card's is their source: of two clients' datagrams that had one, the server would
+// make one. The outer packets of a tunnel are cut so too.
 func (h *Handler) back(port int, frame []byte, id uint32) {
 	at, ok := networkAt(frame)
 	if port >= len(h.st.Ports) || !ok {
 		h.count(DropMalformed)
 		return
 	}
-	h.sendCut(port, frame[:at], trimmed(frame[at:]), h.mtuTo(port, frame[at:]), id)
+	ip := trimmed(frame[at:])
+	mtu := h.mtuTo(port, ip)
+	if src, ok := sourceOf(ip); ok && len(ip) > mtu && h.ours(src) && !h.vips[src] { // many clients by one address
+		if id = h.nextID(); src.Is4() {
+			frame = append([]byte(nil), frame...)
+			ip = trimmed(frame[at:])
+			binary.BigEndian.PutUint16(ip[4:], uint16(id))
+		}
+	}
+	h.sendCut(port, frame[:at], ip, mtu, id)
 }
 
 // networkAt is where the network layer of a frame begins, which is IP or ARP's.
@@ -114,11 +143,24 @@ func trimmed(ip []byte) []byte {
 	return ip[:min(n, len(ip))]
 }
 
+// sourceOf is the source address of an IP packet.
+func sourceOf(ip []byte) (netip.Addr, bool) {
+	switch {
+	case len(ip) >= 20 && ip[0]>>4 == 4:
+		return netip.AddrFrom4([4]byte(ip[12:])), true
+	case len(ip) >= 40 && ip[0]>>4 == 6:
+		return netip.AddrFrom16([16]byte(ip[8:])), true
+	}
+	return netip.Addr{}, false
+}
+
 // mtuTo is what fits on the way that an IP packet goes through a port.
 func (h *Handler) mtuTo(port int, ip []byte) int {
 	mtu := int(h.st.Ports[port].MTU)
 	var dst netip.Addr
 	switch {
+	case len(ip) < 20:
+		return mtu
 	case ip[0]>>4 == 4:
 		dst = netip.AddrFrom4([4]byte(ip[16:]))
 	case ip[0]>>4 == 6 && len(ip) >= 40:

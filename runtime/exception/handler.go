@@ -13,6 +13,7 @@ import (
 	"splicenic/regs"
 	"splicenic/runtime/config"
 	"splicenic/runtime/exception/reassembly"
+	"splicenic/runtime/exception/snat"
 	"splicenic/runtime/health"
 	"splicenic/runtime/neighbour"
 )
@@ -62,6 +63,7 @@ type Station struct {
 	Ports  []Port
 	Config *config.Config
 	VIPs   []netip.Addr // those that connections still name included
+	Locals []netip.Addr // what servers see in their clients' place
 	Hops   []config.Hop // next hops of servers
 	// Servers are the servers that the card knows, those that connections still name included.
 	Servers []netip.AddrPort
@@ -99,9 +101,15 @@ type Handler struct {
 	fragmentID  uint32 // the last one of our own
 	wire        []byte // a fragment on its way out
 
+	nat   *snat.Table
+	pool  map[netip.Addr]bool // its addresses outside
+	gue   map[uint16]bool     // ports of tunnels
+	q     *packet             // one with other ends, which lies
+	spare []byte              // here
+
 	p       *packet
 	buf     gopacket.SerializeBuffer
-	queue   map[neighbour.Key][]byte // a frame for each hop that is being resolved
+	queue   map[neighbour.Key]*queued // a packet for each hop that is being resolved
 	actions []neighbour.Action
 
 	attempts map[uint32]*attempt // by handle
@@ -137,12 +145,13 @@ const maxQueued = 64
 func New(cfg Config) *Handler {
 	h := &Handler{
 		cfg: cfg, gathers: newStore(), feeds: newStore(), told: newBucket(tellRate, tellBurst), table: neighbour.New(), prober: health.New(cfg.Key), own: map[netip.Addr][]place{},
-		p: newPacket(), buf: gopacket.NewSerializeBuffer(), queue: map[neighbour.Key][]byte{}, attempts: map[uint32]*attempt{},
+		p: newPacket(), buf: gopacket.NewSerializeBuffer(), queue: map[neighbour.Key]*queued{}, attempts: map[uint32]*attempt{},
 		resets: newBucket(resetRate, resetBurst), errors: newBucket(errorRate, errorBurst), echoes: newBucket(echoRate, echoBurst), lookups: newBucket(lookupRate, lookupBurst), oversize: newBucket(lookupRate, lookupBurst),
-		paths: paths{mtu: map[config.Hop]path{}}, fragments: reassembly.New(),
+		paths: paths{mtu: map[config.Hop]path{}}, fragments: reassembly.New(), q: newPacket(),
 	}
 	sum := sha256.Sum256(append([]byte("unique id"), cfg.Key[:]...))
 	copy(h.name[:], sum[:])
+	h.nat = snat.New(sha256.Sum256(append([]byte("ports"), cfg.Key[:]...)))
 	h.fragmentID = binary.BigEndian.Uint32(sum[len(h.name):])
 	return h
 }
@@ -158,12 +167,22 @@ func (h *Handler) Configure(st Station, now time.Duration) {
 			announced = append(announced, neighbour.Key{Port: i, VLAN: a.VLAN, Addr: a.Prefix.Addr()})
 		}
 	}
-	for _, vip := range st.VIPs {
+	pool := st.Config.Server.SNAT.Addresses()
+	h.nat.Pool(pool)
+	h.pool = map[netip.Addr]bool{}
+	for _, a := range pool {
+		h.pool[a] = true
+	}
+	h.gue = guePorts(st.Config)
+	for i, vip := range slices.Concat(st.VIPs, pool, st.Locals) {
 		if _, ours := h.own[vip]; ours {
 			continue
 		}
 		// A VIP in no subnet is routed to the card; who asks for it nevertheless is on the client side.
 		at := place{0, 0}
+		if i >= len(st.VIPs)+len(pool) && !st.Config.OneArmed {
+			at.port = serverPort
+		}
 		if hop, ok := st.Config.Route(vip); ok && hop.Neighbor == vip {
 			at = place{hop.Port, hop.VLAN}
 			announced = append(announced, neighbour.Key{Port: hop.Port, VLAN: hop.VLAN, Addr: vip})
@@ -216,7 +235,7 @@ func (h *Handler) count(r Reason) { h.counters[r]++ }
 
 // Next is when Advance may have something to do again.
 func (h *Handler) Next() time.Duration {
-	next := min(h.fragments.Next(h.paths.next(h.table.Next())), h.prober.Next())
+	next := min(h.nat.Next(h.fragments.Next(h.paths.next(h.table.Next()))), h.prober.Next())
 	if len(h.gathers.of)+len(h.feeds.of) > 0 {
 		next = min(next, h.nextSweep)
 	}
@@ -230,6 +249,7 @@ func (h *Handler) Advance(now time.Duration) {
 	h.sweep(now)
 	h.paths.expire(now)
 	h.fragments.Expire(now)
+	h.nat.Expire(now)
 	h.actions = h.table.Advance(now, h.actions[:0], h.hopFailed)
 	for _, a := range h.actions {
 		h.act(a)
@@ -277,6 +297,7 @@ func (h *Handler) Handle(e *regs.ExceptionEntry, frame []byte, now time.Duration
 		h.tooBigFor(p, e)
 	case e.ReasonReason == regs.ExceptionReasonReasonFragment && h.fragment(p):
 	case h.splice(p):
+	case h.inward(p):
 	case h.ours(p.dst):
 		h.local(p, e)
 	case p.src.Is6() && h.toUs(p):

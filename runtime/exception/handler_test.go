@@ -70,6 +70,11 @@ var (
 
 func newBench(t *testing.T, forward string) *bench {
 	t.Helper()
+	return newBenchOf(t, fmt.Sprintf(text, forward))
+}
+
+func newBenchOf(t *testing.T, text string) *bench {
+	t.Helper()
 	b := &bench{T: t}
 	b.h = New(Config{
 		Emit: func(port int, f []byte) error {
@@ -113,7 +118,7 @@ func newBench(t *testing.T, forward string) *bench {
 			return nil
 		},
 	})
-	c, err := config.Load("t.yaml", fmt.Appendf(nil, text, forward))
+	c, err := config.Load("t.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -450,7 +455,7 @@ func TestEcho(t *testing.T) {
 	b.give(0, regs.ExceptionReasonReasonIcmp, lay(t, 0, ip4("224.0.0.1", "198.18.0.1", layers.IPProtocolICMPv4), &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(8, 0)}, data))
 	b.wantCount(DropSource, 1)
 	b.give(0, regs.ExceptionReasonReasonIcmp, lay(t, 0, ip4("192.0.2.10", vip.String(), layers.IPProtocolICMPv4), &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 1)},
-		gopacket.Payload(lay(t, 0, ip4(vip.String(), "192.0.2.10", layers.IPProtocolUDP), &layers.UDP{SrcPort: 1, DstPort: 2})[14:])))
+		gopacket.Payload(lay(t, 0, ip4(vip.String(), "192.0.2.10", layers.IPProtocolSCTP), &layers.UDP{SrcPort: 1, DstPort: 2})[14:])))
 	b.wantCount(DropICMPError, 1)
 	if len(b.sent) != 0 {
 		t.Error("an ICMP error was answered")

@@ -17,8 +17,12 @@ func (h *Handler) Prober() *health.Prober { return h.prober }
 func (h *Handler) targets() []health.Target {
 	var list []health.Target
 	seen := map[netip.AddrPort]bool{}
+	spliced := h.st.Config.Spliced()
 	for i := range h.st.Config.Groups {
 		for _, s := range h.st.Config.Groups[i].Servers {
+			if !spliced[&h.st.Config.Groups[i]] || s.Addr.Port() == 0 {
+				continue // it speaks for itself
+			}
 			if hop, ok := h.st.Config.Route(s.Addr.Addr()); ok && !s.Profile.Known && !seen[s.Addr] {
 				seen[s.Addr] = true
 				_, state := h.table.Get(keyOf(hop))

@@ -16,8 +16,9 @@ type quote struct {
 	tcp      int    // where the TCP header begins
 	total    int    // length of the packet as its header says
 	protocol layers.IPProtocol
-	src, dst netip.AddrPort // ports with TCP only
-	seq      uint32
+	src, dst netip.AddrPort // ports with TCP and UDP, and the identifier of an echo as the port of who asked
+	seq      uint32         // with TCP
+	echo     bool           // a request or reply
 }
 
 // maxExtensions bounds the extension headers looked at.
@@ -59,16 +60,27 @@ func readQuote(b []byte, four bool) (q quote, ok bool) {
 		return q, false
 	}
 	q.src, q.dst = netip.AddrPortFrom(src, 0), netip.AddrPortFrom(dst, 0)
-	if q.protocol == layers.IPProtocolTCP {
-		t := b[q.tcp:]
-		q.src, q.dst = netip.AddrPortFrom(src, binary.BigEndian.Uint16(t)), netip.AddrPortFrom(dst, binary.BigEndian.Uint16(t[2:]))
+	t := b[q.tcp:]
+	switch q.protocol {
+	case layers.IPProtocolTCP:
 		q.seq = binary.BigEndian.Uint32(t[4:])
+		fallthrough
+	case layers.IPProtocolUDP:
+		q.src, q.dst = netip.AddrPortFrom(src, binary.BigEndian.Uint16(t)), netip.AddrPortFrom(dst, binary.BigEndian.Uint16(t[2:]))
+	case layers.IPProtocolICMPv4, layers.IPProtocolICMPv6:
+		id := binary.BigEndian.Uint16(t[4:])
+		switch {
+		case four && t[0] == layers.ICMPv4TypeEchoRequest, !four && t[0] == layers.ICMPv6TypeEchoRequest:
+			q.echo, q.src = true, netip.AddrPortFrom(src, id)
+		case four && t[0] == layers.ICMPv4TypeEchoReply, !four && t[0] == layers.ICMPv6TypeEchoReply:
+			q.echo, q.dst = true, netip.AddrPortFrom(dst, id)
+		}
 	}
 	return q, true
 }
 
-// translated returns a copy of the quoted bytes as the packet was before the card changed it: other ends, other numbers.
-// What checksums are quoted change by the difference, so that one that was right, or wrong, stays so.
+// translated returns a copy of the quoted bytes as the packet was before it was changed on its way: other ends, and with TCP
+// other numbers. What checksums are quoted change by the difference, so that one that was right, or wrong, stays so.
 func (q *quote) translated(src, dst netip.AddrPort, addSeq, addAck uint32) []byte {
 	b := append([]byte(nil), q.ip...)
 	t := b[q.tcp:]
@@ -78,23 +90,41 @@ func (q *quote) translated(src, dst netip.AddrPort, addSeq, addAck uint32) []byt
 	} else {
 		addresses = b[8:40]
 	}
-	numbers := t[:8] // ports and sequence number
-	if len(t) >= 14 && t[13]&0x10 != 0 || len(t) >= 12 && len(t) < 14 {
+	numbers, checksum := t[:8], 16 // ports and sequence number
+	switch tcp := q.protocol == layers.IPProtocolTCP; {
+	case q.echo:
+		numbers, checksum = t[4:6], 2
+	case !tcp:
+		numbers, checksum = t[:4], 6
+	case len(t) >= 14 && t[13]&0x10 != 0 || len(t) >= 12 && len(t) < 14:
 		numbers = t[:12]
 	}
 	before := reassembly.Sum(addresses, 0)
-	transport := reassembly.Sum(numbers, before)
+	pseudo := before
+	if q.echo && q.src.Addr().Is4() { // ICMP sums no addresses
+		pseudo = 0
+	}
+	transport := reassembly.Sum(numbers, pseudo)
 	n := copy(addresses, src.Addr().AsSlice())
 	copy(addresses[n:], dst.Addr().AsSlice())
-	binary.BigEndian.PutUint16(t, src.Port())
-	binary.BigEndian.PutUint16(t[2:], dst.Port())
-	binary.BigEndian.PutUint32(t[4:], q.seq+addSeq)
+	if q.echo {
+		binary.BigEndian.PutUint16(numbers, src.Port()|dst.Port()) // one of them is zero
+	} else {
+		binary.BigEndian.PutUint16(t, src.Port())
+		binary.BigEndian.PutUint16(t[2:], dst.Port())
+	}
+	if len(numbers) >= 8 {
+		binary.BigEndian.PutUint32(t[4:], q.seq+addSeq)
+	}
 	if len(numbers) == 12 {
 		binary.BigEndian.PutUint32(t[8:], binary.BigEndian.Uint32(t[8:])+addAck)
 	}
 	after := reassembly.Sum(addresses, 0)
-	if len(t) >= 18 {
-		update(t[16:], transport, reassembly.Sum(numbers, after))
+	if pseudo != 0 {
+		pseudo = after
+	}
+	if len(t) >= checksum+2 && (checksum != 6 || t[6]|t[7] != 0) { // a datagram may have none
+		update(t[checksum:], transport, reassembly.Sum(numbers, pseudo))
 	}
 	if q.src.Addr().Is4() {
 		update(b[10:], before, after)

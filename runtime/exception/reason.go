@@ -55,6 +55,9 @@ const (
 	Reassembled  // a packet put together from its fragments
 	Fragmented   // a packet sent in fragments
 	FragmentSent // such a fragment
+	SNATOut      // a packet that a server started, sent by an address of the pool
+	SNATIn       // what came back
+	SNATError    // an ICMP error about either
 	Probe        // a SYN that asks a server for its profile
 	ProbeAnswer  // what came back
 	Check        // a packet that asks a server whether it works
@@ -76,6 +79,7 @@ const (
 	DropICMPError        // ICMP error for an address of ours
 	DropICMPQuote        // ICMP error that quotes too little, or whose quote or checksum is wrong
 	DropICMPUnknown      // ICMP error about a connection that there is not
+	DropICMPMethod       // ICMP error about a connection to a server of a method that can carry none: another family, DSCP
 	DropICMPWindow       // ICMP error about bytes that are not in flight
 	DropICMPLimited      // ICMP error about a connection, beyond the rate
 	DropVLAN             // more than one VLAN tag
@@ -93,6 +97,11 @@ const (
 	DropGatherFull       // the oldest of too many gathered heads
 	DropFeedFull         // no room for what a server would be owed
 	DropFeedLost         // a server is owed bytes that nobody has any more
+	DropSNATProtocol     // a packet that a server started without ports or identifier to tell it by
+	DropSNATPort         // every port of the pool that it may have is taken
+	DropSNATFull         // more sessions than there may be
+	DropSNATUnknown      // a packet to the pool that no server waits for
+	DropSNATHairpin      // a packet from a server to the pool
 	Conflict             // somebody else uses an address of ours
 
 	reasons
@@ -102,11 +111,11 @@ var reasonNames = [reasons]string{
 	"arp_reply", "neighbour_reply", "echo_reply", "reset", "unreachable", "host_unreachable", "time_exceeded", "too_big", "forwarded", "learned", "refused", "replied", "alerted", "answered", "rule_by_host", "rewritten", "gathered", "head_gathered", "fed", "sorry", "end_unknown", "behind_last", "client_gone",
 	"refused_request", "refused_version", "refused_target", "refused_head", "refused_timeout", "refused_no_rule", "refused_no_server", "refused_not_http", "refused_not_tls", "refused_h2c", "refused_hello", "refused_too_many",
 	"server_again", "port_moved", "solicited", "announced",
-	"icmp_to_client", "icmp_to_server", "icmp_own", "path_mtu", "fragment_kept", "reassembled", "fragmented", "fragment_sent", "probe", "probe_answer", "check", "check_answer",
+	"icmp_to_client", "icmp_to_server", "icmp_own", "path_mtu", "fragment_kept", "reassembled", "fragmented", "fragment_sent", "snat_out", "snat_in", "snat_error", "probe", "probe_answer", "check", "check_answer",
 	"drop_malformed", "drop_ignored", "drop_forward_off", "drop_no_route", "drop_source", "drop_destination", "drop_fragment",
 	"drop_fragment_duplicate", "drop_fragment_overlap", "drop_fragment_tiny", "drop_fragment_expired", "drop_fragment_full", "drop_fragment_checksum",
-	"drop_icmp_error", "drop_icmp_quote", "drop_icmp_unknown", "drop_icmp_window", "drop_icmp_limited", "drop_vlan",
-	"drop_next_hop", "drop_queue_full", "drop_limited", "drop_reset", "drop_oversize", "drop_state", "drop_opening", "drop_emit", "drop_command", "drop_share", "drop_late", "drop_gather_full", "drop_feed_full", "drop_feed_lost", "address_conflict",
+	"drop_icmp_error", "drop_icmp_quote", "drop_icmp_unknown", "drop_icmp_method", "drop_icmp_window", "drop_icmp_limited", "drop_vlan",
+	"drop_next_hop", "drop_queue_full", "drop_limited", "drop_reset", "drop_oversize", "drop_state", "drop_opening", "drop_emit", "drop_command", "drop_share", "drop_late", "drop_gather_full", "drop_feed_full", "drop_feed_lost", "drop_snat_protocol", "drop_snat_port", "drop_snat_full", "drop_snat_unknown", "drop_snat_hairpin", "address_conflict",
 }
 
 // String returns the reason as counters name it.

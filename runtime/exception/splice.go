@@ -15,6 +15,8 @@ type icmpError struct {
 	quoted []byte
 	tooBig bool
 	mtu    uint32 // with tooBig; zero: not said
+
+	unreachable, parameter bool
 }
 
 // readError reads an error that ends of a connection are told about: unreachable, time exceeded, parameter problem, and
@@ -27,6 +29,8 @@ func readError(p *packet) (e icmpError, ok bool) {
 			return e, false
 		}
 		e = icmpError{word: uint32(p.icmp4.Id)<<16 | uint32(p.icmp4.Seq), quoted: p.icmp4.Payload, mtu: uint32(p.icmp4.Seq)}
+		e.unreachable = p.icmp4.TypeCode.Type() == layers.ICMPv4TypeDestinationUnreachable
+		e.parameter = p.icmp4.TypeCode.Type() == layers.ICMPv4TypeParameterProblem
 		e.tooBig = p.icmp4.TypeCode == layers.CreateICMPv4TypeCode(layers.ICMPv4TypeDestinationUnreachable, layers.ICMPv4CodeFragmentationNeeded)
 		return e, true
 	}
@@ -40,18 +44,20 @@ func readError(p *packet) (e icmpError, ok bool) {
 	b := p.icmp6.Payload
 	e.word = uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 	e.quoted, e.tooBig, e.mtu = b[4:], kind == layers.ICMPv6TypePacketTooBig, e.word
+	e.unreachable, e.parameter = kind == layers.ICMPv6TypeDestinationUnreachable, kind == layers.ICMPv6TypeParameterProblem
 	return e, true
 }
 
-// splice deals with an ICMP error about a segment of a spliced connection, found by what is quoted of it (RFC 5508, REQ-3
-// to 5). It returns false for what is about other traffic. No error ends a connection here: only its ends decide.
+// splice deals with an ICMP error about a packet of a connection, spliced or passed on, found by what is quoted of it
+// (RFC 5508, REQ-3 to 5). It returns false for what is about other traffic. No error ends a connection here: only its ends decide.
 func (h *Handler) splice(p *packet) bool {
 	e, ok := readError(p)
 	if !ok {
 		return false
 	}
 	q, whole := readQuote(e.quoted, p.src.Is4())
-	toClient, toServer := h.vips[q.src.Addr()], h.servers[q.dst]
+	toClient, toServer := h.vips[q.src.Addr()], h.servers[q.dst] || h.servers[netip.AddrPortFrom(q.dst.Addr(), 0)]
+	direct := !toClient && h.vips[q.dst.Addr()]
 	switch {
 	case !whole:
 		if !h.ours(p.dst) {
@@ -59,7 +65,9 @@ func (h *Handler) splice(p *packet) bool {
 		}
 		h.count(DropICMPQuote)
 		return true
-	case q.protocol != layers.IPProtocolTCP || !toClient && !toServer:
+	case h.tunnelled(p, &e, &q):
+		return true
+	case q.protocol != layers.IPProtocolTCP && q.protocol != layers.IPProtocolUDP || !toClient && !toServer && !direct:
 		return false
 	case p.dst != q.src.Addr() || !p.icmpIntact(): // an error goes to who sent what it is about
 		h.count(DropICMPQuote)
@@ -68,14 +76,18 @@ func (h *Handler) splice(p *packet) bool {
 		h.count(DropICMPLimited)
 		return true
 	}
-	side, flow := serverSide, Flow{VLAN: p.vlan(), Near: q.dst, Far: q.src}
+	if direct {
+		h.aboutDirect(p, &e, &q)
+		return true
+	}
+	side, flow := serverSide, Flow{Protocol: uint8(q.protocol), VLAN: p.vlan(), Near: q.dst, Far: q.src}
 	if toClient {
 		side, flow.Near, flow.Far = clientSide, q.src, q.dst
 	}
 	c, found := h.cfg.Find(side, flow)
 	switch {
-	case !found && !toClient && h.st.Config.Ports()[p.port].Forward:
-		return false // the server may have connections of its own
+	case !found && !toClient && h.st.Config.Client.Forward && h.st.Config.Ports()[p.port].Forward:
+		return false // who reaches the server without a service may have a connection to it
 	case !found:
 		h.count(DropICMPUnknown)
 	case toClient:
@@ -95,18 +107,39 @@ func (h *Handler) aboutClient(p *packet, e *icmpError, q *quote, c *Connection) 
 	switch {
 	case int(c.Page.ControlPort) != p.port:
 		h.count(DropICMPUnknown)
+	case c.direct() && c.Page.ClientLinkPassed != 0:
+		h.toServerDirect(p, e, q, c)
+	case l.server.Addr.Addr().Is4() != q.src.Addr().Is4():
+		h.count(DropICMPMethod)
+	case c.datagrams():
+		h.translateToServer(p, e, q, c, &l)
 	case !l.armed && q.seq-c.Page.Isn <= maxReply:
 		h.count(ICMPOwn)
+	case c.Page.ClientLinkPassed != 0 && q.seq+1 == l.ackClient: // the server's SYN-ACK
+		h.translateToServer(p, e, q, c, &l)
 	case !l.armed || q.seq-l.ackClient > l.seqServer-l.ackClient:
 		h.count(DropICMPWindow)
 	case !l.server.Resolved:
 		h.count(DropNextHop)
 	default:
-		client := c.client()
-		quoted := q.translated(l.server.Addr, netip.AddrPortFrom(client.Addr(), l.local), -l.deltaServer, l.deltaClient)
-		if h.passError(p, e, l.server.link(), p.src, l.server.Addr.Addr(), quoted) {
-			h.count(ICMPToServer)
-		}
+		h.translateToServer(p, e, q, c, &l)
+	}
+}
+
+// translateToServer passes an error on to the server that sent what it is about. The server sees it come to itself from
+// who reports, and its own packet quoted.
+func (h *Handler) translateToServer(p *packet, e *icmpError, q *quote, c *Connection, l *leg) {
+	if !l.server.Resolved {
+		h.count(DropNextHop)
+		return
+	}
+	client := c.client().Addr()
+	if c.Local.IsValid() && l.server == &c.Servers[0] {
+		client = c.Local
+	}
+	quoted := q.translated(l.server.Addr, netip.AddrPortFrom(client, l.local), -l.deltaServer, l.deltaClient)
+	if h.passError(p, e, l.server.link(), p.src, l.server.Addr.Addr(), quoted) {
+		h.count(ICMPToServer)
 	}
 }
 
@@ -115,11 +148,15 @@ func (h *Handler) aboutClient(p *packet, e *icmpError, q *quote, c *Connection) 
 func (h *Handler) aboutServer(p *packet, e *icmpError, q *quote, c *Connection) {
 	l := c.leg(c.LegB)
 	seq := q.seq - l.deltaClient
-	own := !l.armed && q.seq == l.isn
+	own := !l.armed && q.seq == l.isn && !c.datagrams()
 	switch {
 	case l.server.Port != p.port:
 		h.count(DropICMPUnknown)
 		return
+	case c.client().Addr().Is4() != q.src.Addr().Is4():
+		h.count(DropICMPMethod)
+		return
+	case c.datagrams():
 	case !own && (!l.armed || seq-l.ackOfServer > l.seqClient-l.ackOfServer):
 		h.count(DropICMPWindow)
 		return
@@ -191,6 +228,9 @@ func (h *Handler) tooBigFor(p *packet, e *regs.ExceptionEntry) {
 	}
 	if own := int(h.st.Ports[port].MTU); mtu == 0 || own < mtu {
 		mtu = own
+	}
+	if said := int(e.Mtu); said != 0 && said < mtu { // it takes off what a tunnel adds
+		mtu = said
 	}
 	if len(p.ip) <= mtu { // the path has become wider since
 		h.count(DropOversize)

@@ -64,8 +64,8 @@ func (b *bench) pair(four bool, vlans [2]uint16) *pair {
 		Addr: p.server, Hop: config.Hop{Port: 1, VLAN: vlans[1], Neighbor: p.server.Addr()}, Port: 1, VLAN: vlans[1], Tagged: vlans[1] != 0, Resolved: true, MAC: serversMAC,
 	}}}
 	b.conns = map[Flow]Connection{
-		{vlans[0], p.vip, p.client}:   p.conn,
-		{vlans[1], p.server, p.local}: p.conn,
+		{6, vlans[0], p.vip, p.client}:   p.conn,
+		{6, vlans[1], p.server, p.local}: p.conn,
 	}
 	return p
 }
@@ -588,11 +588,13 @@ func FuzzQuote(f *testing.F) {
 	a, c := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("198.18.0.80:80")
 	f.Add(segment(f, a, c, 1, 2, 10), true)
 	f.Add(segment(f, a, c, 1, 2, 0)[:28], true)
+	f.Add(udp(f, a, c, []byte("data")), true)
+	f.Add(udp(f, a, c, nil)[:28], true)
 	f.Add(segment(f, netip.MustParseAddrPort("[2001:db8::1]:1"), netip.MustParseAddrPort("[2001:db8::2]:2"), 1, 2, 9), false)
 	f.Fuzz(func(t *testing.T, b []byte, four bool) {
 		before := bytes.Clone(b)
 		q, ok := readQuote(b, four)
-		if !ok || q.protocol != layers.IPProtocolTCP {
+		if !ok || q.protocol != layers.IPProtocolTCP && q.protocol != layers.IPProtocolUDP {
 			return
 		}
 		src, dst := a, c
@@ -600,7 +602,7 @@ func FuzzQuote(f *testing.F) {
 			src, dst = netip.MustParseAddrPort("[2001:db8:7::1]:7"), netip.MustParseAddrPort("[2001:db8:8::1]:8")
 		}
 		there, ok := readQuote(q.translated(src, dst, 5, 7), four)
-		if !ok || there.src != src || there.dst != dst || there.seq != q.seq+5 {
+		if tcp := q.protocol == layers.IPProtocolTCP; !ok || there.src != src || there.dst != dst || tcp && there.seq != q.seq+5 {
 			t.Fatalf("translated to %+v", there)
 		}
 		back := there.translated(q.src, q.dst, ^uint32(4), ^uint32(6))
@@ -608,7 +610,7 @@ func FuzzQuote(f *testing.F) {
 			t.Fatal("the packet itself changed")
 		}
 		// One's complement has two zeros, so that a checksum may come back as the other.
-		for _, at := range []int{10, q.tcp + 16} {
+		for _, at := range []int{10, q.tcp + 6, q.tcp + 16} {
 			if four || at != 10 {
 				if at+2 <= len(back) && back[at] == back[at+1] && (back[at] == 0 || back[at] == 0xff) {
 					copy(back[at:], b[at:at+2])

@@ -116,6 +116,10 @@ func (b *builder) virtual(v *virtual) {
 	}
 	base := b.unique(cmp.Or(identifier(v.name), defaultName(v)))
 	g := b.group(v, base)
+	if len(g.Servers) == 0 {
+		b.leave(v.at, v.key, "no server is left; it is left out")
+		return
+	}
 	b.out.Groups = append(b.out.Groups, g)
 	for i, protocol := range protocols {
 		s := Service{Name: base, From: v.from, Mode: g.Method, Protocol: protocol, Group: base}
@@ -154,19 +158,30 @@ func (b *builder) free(v *virtual) {
 // options writes what a service has beside its servers.
 func (b *builder) options(v *virtual, g *Group, s *Service) {
 	// Whether the kernel has its FTP module is in neither file; behind NAT, FTP does not work without one.
-	s.FTP = s.Mode == nat && s.Protocol == "tcp" && s.Listen[0].Port == 21
+	only := func(is bool) bool { // whether all servers, the sorry one too, are reached by NAT, or none is
+		for i := range v.servers {
+			if (v.servers[i].Method == nat) != is {
+				return false
+			}
+		}
+		return v.sorry == nil || (v.sorry.Method == nat) == is
+	}
+	s.FTP = only(true) && s.Protocol == "tcp" && s.Listen[0].Port == 21
 	if v.ops {
-		direct := g.Method != nat && !slices.ContainsFunc(g.Servers, func(s Server) bool { return s.Method == nat })
 		switch {
 		case s.Protocol != "udp":
 			b.leave(v.opsAt, v.key, "one-packet scheduling is of UDP, and says nothing about TCP")
-		case !direct:
+		case !only(false):
 			b.leave(v.opsAt, v.key, "one-packet scheduling needs tun or dr: the answers of nat need a connection")
 		default:
 			s.OnePacket = true
 		}
 	}
 	if !v.persistent {
+		return
+	}
+	if s.OnePacket {
+		b.leave(v.opsAt, v.key, "every datagram chooses anew, which persistence would keep from it: it is left out")
 		return
 	}
 	p := v.persistence
@@ -209,6 +224,9 @@ func (b *builder) group(v *virtual, name string) Group {
 	g.Method = method(v)
 	seen := map[netip.AddrPort]bool{}
 	for i := range v.servers {
+		if b.foreign(v, &v.servers[i]) {
+			continue
+		}
 		s := b.server(v, &v.servers[i])
 		if key := netip.AddrPortFrom(s.Addr, s.Port); seen[key] {
 			b.leave(v.servers[i].at, v.servers[i].key, "stands twice; the first one counts")
@@ -223,7 +241,8 @@ func (b *builder) group(v *virtual, name string) Group {
 	}
 	b.tunnels(&g)
 	b.check(v, &g)
-	if v.sorry == nil {
+	b.quorum(v, &g)
+	if v.sorry == nil || b.foreign(v, v.sorry) {
 		return g
 	}
 	spare := b.server(v, v.sorry)
@@ -235,6 +254,28 @@ func (b *builder) group(v *virtual, name string) Group {
 	}
 	g.Sorry = b.sorryGroup(spare, name)
 	return g
+}
+
+// foreign says whether a server is of another family than its clients, which the kernel allows for tunnels only.
+func (b *builder) foreign(v *virtual, s *server) bool {
+	is := s.Method != tun && slices.ContainsFunc(v.listen, func(l Listen) bool { return l.Addr.Is4() != s.Addr.Is4() })
+	if is {
+		b.leave(s.at, s.key, "server and clients are of different families, which is for tunnels only; the server is left out")
+	}
+	return is
+}
+
+// quorum cuts a quorum that all servers together would not reach again.
+func (b *builder) quorum(v *virtual, g *Group) {
+	sum := uint64(0)
+	for i := range g.Servers {
+		sum += uint64(g.Servers[i].Weight)
+	}
+	if need := uint64(max(g.Quorum, 1)) + uint64(g.Hysteresis); g.Quorum+g.Hysteresis == 0 || need <= sum {
+		return
+	}
+	b.leave(v.at, v.key, "quorum %d with hysteresis %d is more than all weights together (%d): it is left out", max(g.Quorum, 1), g.Hysteresis, sum)
+	g.Quorum, g.Hysteresis = 0, 0
 }
 
 // sorryGroup names the group of one server that serves for others, the same for all that have it.
@@ -273,6 +314,9 @@ func method(v *virtual) string {
 	return best
 }
 
+// maxConnections is the largest threshold of a configuration.
+const maxConnections = 1<<31 - 1
+
 // server writes a server as a configuration has it. Direct routing and tunnels leave ports alone, whatever the kernel's
 // table says.
 func (b *builder) server(v *virtual, of *server) Server {
@@ -281,12 +325,14 @@ func (b *builder) server(v *virtual, of *server) Server {
 		b.leave(of.at, of.key, "weight %d is cut to 65535", s.Weight)
 		s.Weight = 65535
 	}
-	if s.Method != tun {
-		if s.Tunnel != (Tunnel{}) {
-			b.leave(of.at, of.key, "a tunnel's options say nothing about method %s", s.Method)
-		}
-		s.Tunnel = Tunnel{}
+	if s.Upper > maxConnections {
+		s.Upper = maxConnections
 	}
+	if s.Lower > 0 && s.Lower >= s.Upper {
+		b.leave(of.at, of.key, "lower threshold %d is not below the upper one (%d): it is left out", s.Lower, s.Upper)
+		s.Lower = 0
+	}
+	s.Tunnel = b.tunnel(of)
 	if s.Method == nat {
 		if s.Port == 0 && len(v.listen) == 1 {
 			s.Port = v.listen[0].Port
@@ -308,6 +354,27 @@ func (b *builder) server(v *virtual, of *server) Server {
 	}
 	s.Port = port
 	return s
+}
+
+// tunnel is a server's tunnel without what its type does not have.
+func (b *builder) tunnel(of *server) Tunnel {
+	t := of.Tunnel
+	plain := t.Type == "" || t.Type == "ipip"
+	switch {
+	case t == (Tunnel{}):
+	case of.Method != tun:
+		b.leave(of.at, of.key, "a tunnel's options say nothing about method %s", of.Method)
+		t = Tunnel{}
+	case plain && (t.Port != 0 || t.Checksum != ""):
+		b.leave(of.at, of.key, "a tunnel of type ipip has neither port nor checksum")
+		t.Port, t.Checksum = 0, ""
+	case t.Type == "gre" && (t.Port != 0 || t.Checksum == "remote"):
+		b.leave(of.at, of.key, "a tunnel of type gre has no port and no remote checksum")
+		if t.Port = 0; t.Checksum == "remote" {
+			t.Checksum = ""
+		}
+	}
+	return t
 }
 
 // tunnels moves the tunnel that all servers have to the group.
@@ -358,11 +425,29 @@ func (b *builder) check(v *virtual, g *Group) {
 		return
 	}
 	g.Check = v.servers[best].check
+	b.askable(v, g, &v.servers[best])
 	for i := range keys {
 		if keys[i] != keys[best] {
 			b.leave(v.servers[i].at, v.servers[i].key, "servers of a group are checked alike: this one as that of line %d", v.servers[best].at.line)
 		}
 	}
+}
+
+// askable gives a check a port where servers have none of their own.
+func (b *builder) askable(v *virtual, g *Group, of *server) {
+	c := g.Check
+	if c.Type == "ping" || c.Port != 0 || !slices.ContainsFunc(g.Servers, func(s Server) bool { return s.Port == 0 }) {
+		return
+	}
+	for _, l := range v.listen {
+		if l.Port != 0 {
+			c.Port = l.Port
+			b.leave(of.at, of.key, "names no port to be checked: it is port %d", c.Port)
+			return
+		}
+	}
+	b.leave(of.at, of.key, "names no port to be checked: that the server answers pings is checked in its place")
+	*c = Check{Type: "ping", Interval: c.Interval, Timeout: c.Timeout, Fall: c.Fall, Down: c.Down}
 }
 
 // unique makes a name that nothing has yet.

@@ -25,6 +25,15 @@ var checkers = map[string]struct {
 	"BFD_CHECK":  {"ping", "ping", "BFD is not spoken: %s is checked in its place"},
 }
 
+// The bounds of a configuration's checks.
+const (
+	minTime   = 10 // milliseconds
+	maxTime   = 24 * 60 * 60 * 1000
+	maxRow    = 100
+	maxRanges = 8
+	maxText   = 512 // bytes
+)
+
 // check reads a checker's block.
 func (k *keepalived) check(s *statement, r *server, own checking, v *virtual) *Check {
 	kind := checkers[s.key()]
@@ -69,11 +78,21 @@ func (k *keepalived) check(s *statement, r *server, own checking, v *virtual) *C
 	if c.Type == "ping" {
 		c.Port = 0
 	}
-	c.Interval, c.Timeout, c.Down = own.interval, own.timeout, own.alpha
+	c.Interval, c.Timeout, c.Down = k.bounded(own.interval, s.at, key), k.bounded(own.timeout, s.at, key), own.alpha
 	if own.retry >= 0 {
-		c.Fall = uint32(own.retry) + 1 // the first failure and each retry
+		c.Fall = min(uint32(own.retry)+1, maxRow) // the first failure and each retry
 	}
 	return c
+}
+
+// bounded cuts a time to what a check's may be.
+func (k *keepalived) bounded(ms uint32, at place, key string) uint32 {
+	if ms == 0 || ms >= minTime && ms <= maxTime {
+		return ms
+	}
+	cut := min(max(ms, minTime), maxTime)
+	k.leave(at, key, "%s is cut to %s", millis(ms), millis(cut))
+	return cut
 }
 
 // urls reads what HTTP_GET asks for; a configuration asks for one thing.
@@ -81,20 +100,23 @@ func (k *keepalived) urls(urls []*statement, c *Check, host, key string, at plac
 	c.Path, c.Host, c.Status = "/", host, []string{"200-299"}
 	if len(urls) == 0 {
 		k.leave(at, key, "names no url: / is asked for")
-		return
+		urls = []*statement{{at: at}}
 	}
 	for _, u := range urls[1:] {
 		k.leave(u.at, key+".url", "one url is checked, the first")
 	}
 	k.block(urls[0].block, key+".url", fields{
 		"path": func(s *statement) {
-			if c.Path = s.arg(0); !strings.HasPrefix(c.Path, "/") || strings.ContainsAny(c.Path, " \t\r\n") || len(c.Path) > 1024 {
-				k.fail(s.at, key+".url.path", "%q is no path of at most 1024 characters", clip(c.Path))
+			if c.Path = s.arg(0); !strings.HasPrefix(c.Path, "/") || strings.ContainsAny(c.Path, " \t\r\n") || len(c.Path) > maxText || strings.ContainsFunc(c.Path, func(r rune) bool { return r >= 0x7f }) {
+				k.fail(s.at, key+".url.path", "%q is no path of at most %d characters of ASCII", clip(c.Path), maxText)
 			}
 		},
 		"virtualhost": func(s *statement) { c.Host = s.arg(0) },
 		"status_code": func(s *statement) { c.Status = k.status(s, key) },
 	})
+	if len(c.Host) > maxText {
+		k.fail(urls[0].at, key+".virtualhost", "has %d characters; at most %d are taken", len(c.Host), maxText)
+	}
 	for _, r := range c.Host {
 		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:[]", r) {
 			k.fail(urls[0].at, key+".virtualhost", "%q is no name of a host", clip(c.Host))
@@ -118,9 +140,9 @@ func (k *keepalived) status(s *statement, key string) (list []string) {
 		}
 		list = append(list, w)
 	}
-	if len(list) > 100 {
-		k.fail(s.at, key+".status_code", "has %d ranges; at most 100 are read", len(list))
-		return nil
+	if len(list) > maxRanges {
+		k.leave(s.at, key+".status_code", "has %d ranges; the first %d count", len(list), maxRanges)
+		list = list[:maxRanges]
 	}
 	return list
 }
@@ -131,6 +153,10 @@ func (k *keepalived) payload(s *statement, key string) string {
 	if err != nil {
 		k.fail(s.at, key+".payload", "%q is no list of bytes in hexadecimal", clip(strings.Join(s.words[1:], " ")))
 		return ""
+	}
+	if len(b) > maxText {
+		k.leave(s.at, key+".payload", "has %d bytes; the first %d are sent", len(b), maxText)
+		b = b[:maxText]
 	}
 	for _, c := range b {
 		if c < ' ' && c != '\n' && c != '\r' && c != '\t' || c >= 0x7f {

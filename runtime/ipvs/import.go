@@ -85,8 +85,9 @@ func (m *Importer) leave(at place, key, format string, args ...any) {
 	m.left = append(m.left, m.problem(at, key, format, args))
 }
 
+// problem makes one whose texts are of one line, whatever stands in a name.
 func (m *Importer) problem(at place, key, format string, args []any) config.Problem {
-	return config.Problem{File: m.file, Line: at.line, Column: at.column, Key: key, Message: fmt.Sprintf(format, args...)}
+	return config.Problem{File: m.file, Line: at.line, Column: at.column, Key: line(key), Message: line(fmt.Sprintf(format, args...))}
 }
 
 // count counts listeners and servers, and says whether there is room for them.

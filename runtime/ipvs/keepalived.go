@@ -165,18 +165,10 @@ func (k *keepalived) virtualServer(s *statement) {
 			k.method(s, v.sorry)
 		}
 	}})
-	for i := range v.servers {
-		if v.servers[i].Addr.Is6() != v.family() && v.servers[i].Method != tun && len(v.listen) > 0 {
-			k.leave(v.servers[i].at, v.servers[i].key, "server and clients are of different families, which keepalived takes for tunnels only")
-		}
-	}
 	if len(k.errors) == 0 {
 		k.virtual = append(k.virtual, v)
 	}
 }
-
-// family says whether the first listener is IPv6.
-func (v *virtual) family() bool { return len(v.listen) > 0 && v.listen[0].Addr.Is6() }
 
 // pick reads only some keys of a block.
 func (k *keepalived) pick(list []statement, key string, f fields) {

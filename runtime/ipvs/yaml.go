@@ -156,16 +156,13 @@ func address(s string) string {
 	return s
 }
 
-// quoted writes a name: one of digits, or one such as "true", would not be a text.
+// quoted writes a name: one that begins with no letter may be a number, and one such as "true" is no text.
 func quoted(s string) string {
-	for _, r := range s {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-			break
-		}
+	switch strings.ToLower(s) {
+	case "", "true", "false", "yes", "no", "on", "off", "null", "y", "n":
 		return strconv.Quote(s)
 	}
-	switch strings.ToLower(s) {
-	case "true", "false", "yes", "no", "on", "off", "null", "y", "n":
+	if c := s[0] | 0x20; c < 'a' || c > 'z' {
 		return strconv.Quote(s)
 	}
 	return s

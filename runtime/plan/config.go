@@ -1,29 +1,53 @@
 package plan
 
-import "splicenic/runtime/config"
+import (
+	"net/netip"
 
-// Configuration takes the servers of a configuration, by method. A server that several services lead to counts once for
-// each method.
+	"splicenic/runtime/config"
+)
+
+// Configuration takes the servers of a configuration by the method that reaches them, spliced ones as "splice". A server
+// counts once for each, however many services lead to it.
 func (g *Given) Configuration(c *config.Config) {
 	g.From, g.Servers = c.File, nil
-	count := map[string]uint64{}
-	type place struct{ method, address string }
+	type place struct {
+		method string
+		addr   netip.AddrPort
+		udp    bool
+	}
 	seen := map[place]bool{}
+	sums := map[string]*Servers{}
 	for i := range c.Services {
 		s := &c.Services[i]
 		for _, group := range c.Reachable(s) {
+			pool := c.Pool(s, group)
 			for k := range group.Servers {
-				p := place{"splice", group.Servers[k].Addr.String()}
-				if !seen[p] {
-					seen[p] = true
-					count[p.method]++
+				server := &group.Servers[k]
+				method := pool.Method(server)
+				name := method.String()
+				if s.Mode == config.Splice && method == config.NAT {
+					name = "splice"
+				}
+				p := place{name, server.Addr, pool.UDP}
+				if seen[p] {
+					continue
+				}
+				seen[p] = true
+				sum := sums[name]
+				if sum == nil {
+					sum = &Servers{Method: name}
+					sums[name] = sum
+				}
+				sum.Count++
+				if n := uint64(len(c.LocalFor(group, server.Addr.Addr()))); method == config.FullNAT && n > 0 && (sum.Locals == 0 || n < sum.Locals) {
+					sum.Locals = n
 				}
 			}
 		}
 	}
 	for _, m := range methods {
-		if count[m] > 0 {
-			g.Servers = append(g.Servers, Servers{Method: m, Count: count[m]})
+		if sums[m] != nil {
+			g.Servers = append(g.Servers, *sums[m])
 		}
 	}
 }

@@ -5,6 +5,10 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"splicenic/runtime/config"
 )
 
 // TestDocuments: the arithmetic of the documents, which reckon with 288,000 pages once and with 288 × 1024 once.
@@ -77,6 +81,38 @@ func TestMake(t *testing.T) {
 				t.Error(text)
 			}
 		})
+	}
+}
+
+// TestConfiguration: each server counts once for each method.
+func TestConfiguration(t *testing.T) {
+	c, err := config.Load("f", []byte(`card: emu
+emu: {client: mem, server: mem}
+ports:
+  client: {addresses: [198.18.0.1/24]}
+  server: {addresses: [198.18.1.1/24]}
+services:
+  - {name: web, listen: [198.18.0.80:80], routes: [{path: /a, to: b}], default: a}
+  - {name: other, listen: [198.18.0.81:80], default: a}
+  - {name: passed, listen: [198.18.0.82:80], mode: nat, protocol: tcp, default: mixed}
+  - {name: names, listen: [198.18.0.82:53], mode: fullnat, protocol: udp, default: names}
+groups:
+  - {name: a, servers: [{address: 198.18.1.11:80}, {address: 198.18.1.12:80}]}
+  - {name: b, servers: [{address: 198.18.1.12:80}, {address: 198.18.1.13:80}]}
+  - {name: mixed, servers: [{address: 198.18.1.11:80}, {address: 198.18.1.21:80, method: dr}]}
+  - {name: names, local: [198.18.1.100-198.18.1.103], servers: [{address: 198.18.1.31:53}, {address: 198.18.1.32:53}]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var g Given
+	g.Configuration(c)
+	want := []Servers{{"splice", 3, 0}, {"nat", 1, 0}, {"fullnat", 2, 4}, {"dr", 1, 0}}
+	if d := cmp.Diff(want, g.Servers); d != "" || g.From != "f" {
+		t.Error(g.From, d)
+	}
+	if p := Make(g); p.Ports.PerServer != 4*64512 || p.Ports.Servers != 2 {
+		t.Errorf("ports %+v", p.Ports)
 	}
 }
 

@@ -3,6 +3,7 @@ package rule
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,9 +16,10 @@ var ErrTooBig = errors.New("URL table too small")
 
 // Service is the routes of a service in the order of the file.
 type Service struct {
-	Index  uint32 // in the service table
-	Name   string
-	Routes []Route
+	Index   uint32 // in the service table
+	Name    string
+	Sources []netip.Prefix // networks of the clients that it takes
+	Routes  []Route
 }
 
 // Route sends the requests that it takes to a group, or has the host answer them.
@@ -42,6 +44,7 @@ type Rule struct {
 // Image is what the card is given.
 type Image struct {
 	Nodes   []uint32 // the URL table, from its first entry
+	Sources []uint32 // first entry of its sources' networks, likewise
 	Roots   []uint32 // index of the root, by the place of the service in the input
 	Rules   []uint32 // the rule table, from its first entry
 	List    []Rule   // by service in the order of the input, then in the order of precedence
@@ -76,6 +79,7 @@ func Compile(services []Service, old Indexes, maxNodes uint32, free func(index u
 		}
 		names = names[len(s.Routes):]
 		im.Roots = append(im.Roots, l.service(list))
+		im.Sources = append(im.Sources, l.nets(s.Sources))
 		im.List = append(im.List, list...)
 	}
 	if l.used > maxNodes {

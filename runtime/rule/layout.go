@@ -168,17 +168,26 @@ func (l *layout) condition(at uint32, e *regs.UrlConditionEntry, text string, ne
 	e.ControlValid = 1
 	switch {
 	case len(nets) > 0:
-		e.AtNode = l.allocate(uint32(len(nets)), 1)
-		for i, n := range nets {
-			net := netEntry(n)
-			net.Encode(l.words(e.AtNode+uint32(i), regs.UrlNetWords))
-		}
+		e.AtNode = l.nets(nets)
 	case len(text) > 4*regs.UrlConditionTextCount:
 		e.ControlFar, e.AtNode = 1, l.text(text)
 	default:
 		pack(e.Text[:], text)
 	}
 	e.Encode(l.words(at, regs.UrlConditionWords))
+}
+
+// nets writes networks one after the other, and answers where; zero where there are none.
+func (l *layout) nets(nets []netip.Prefix) uint32 {
+	if len(nets) == 0 {
+		return 0
+	}
+	at := l.allocate(uint32(len(nets)), 1)
+	for i, n := range nets {
+		e := netEntry(n)
+		e.Encode(l.words(at+uint32(i), regs.UrlNetWords))
+	}
+	return at
 }
 
 func netEntry(n netip.Prefix) (e regs.UrlNetEntry) {

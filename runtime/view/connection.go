@@ -95,6 +95,10 @@ type Connection struct {
 	L             string `json:"l"`
 	Generation    uint32 `json:"generation"`
 	State         string `json:"state"`
+	IPVS          string `json:"ipvs_state"` // as ipvsadm names it
+	Passed        bool   `json:"passed"`     // it went to its server at once: no splice
+	Template      bool   `json:"template"`   // no connection: it says where those of a client go
+	Method        string `json:"method"`     // of the server; empty before one is chosen
 	Service       string `json:"service"`
 	Client        string `json:"client"`
 	VIP           string `json:"vip"`
@@ -232,7 +236,13 @@ func (r *resolver) connection(n uint32, p *regs.PageEntry) Connection {
 		BytesClient: uint64(p.BytesHighClient)<<32 | uint64(p.BytesClient), BytesServer: uint64(p.BytesHighServer)<<32 | uint64(p.BytesServer),
 		IdleMS: r.tick - p.LastSeen, AgeMS: r.tick - p.Opened,
 	}
+	to, known := r.servers[p.AIndexServer]
+	c.Passed, c.Template = p.ClientLinkPassed != 0, isTemplate(p)
+	c.IPVS = ipvs(p, c.Passed && known && to.ControlProtocol == 17)
 	if chosen(p) {
+		if known {
+			c.Method = to.method()
+		}
 		c.Server, c.Group = r.server(p.AIndexServer), r.v.group(p.ChoiceGroup)
 		if p.Rule != 0 {
 			rule := int64(p.Rule) - 1
@@ -244,6 +254,9 @@ func (r *resolver) connection(n uint32, p *regs.PageEntry) Connection {
 
 // chosen says whether a server was chosen; not where the card itself answers.
 func chosen(p *regs.PageEntry) bool {
+	if p.ClientLinkPassed != 0 {
+		return true
+	}
 	return p.ControlState >= regs.StateServerSyn && p.ControlState <= regs.StateQuarantine && p.ControlReply == 0
 }
 

@@ -122,7 +122,7 @@ func ExplainPage(p Page) (Explanation, error) {
 		ID: fmt.Sprintf("%d.%d", p.N, q.ControlGeneration), N: p.N, L: p.L, Generation: q.ControlGeneration, State: stateName(q.ControlState),
 		Client: netip.AddrPortFrom(driver.Address(q.ControlKind, q.ClientAddress), uint16(q.PortsClient)).String(),
 		VIP:    fmt.Sprintf("vip %d port %d", q.IndexVip, q.PortsVip), Service: strconv.Itoa(int(q.IndexService)),
-		Delta: q.ADeltaServer, ISN: q.Isn, ServerISN: q.AServerIsn,
+		Delta: q.ADeltaServer, ISN: q.Isn, ServerISN: q.AServerIsn, Passed: q.ClientLinkPassed != 0, Template: isTemplate(q), IPVS: ipvs(q, false),
 	}
 	if chosen(q) {
 		c.Server, c.Group = fmt.Sprintf("server %d", q.AIndexServer), strconv.Itoa(int(q.ChoiceGroup))
@@ -382,6 +382,12 @@ func (e *evidence) explain(c *Connection) Explanation {
 	x := Explanation{Connection: *c, Decisions: []Decision{}, Fields: []Rewrite{}}
 	say := func(what, text string, from ...string) {
 		x.Decisions = append(x.Decisions, Decision{what, text, e.words(from...)})
+	}
+	if e.p.ClientLinkPassed != 0 {
+		if e.passed(c, say); !isTemplate(&e.p) {
+			x.Fields = e.passedFields()
+		}
+		return x
 	}
 	e.opening(c, say)
 	e.request(c, say)

@@ -107,6 +107,7 @@ type Group struct {
 	Slots     int      `json:"slots"`
 	Picked    uint32   `json:"picked"`
 	Servers   []Server `json:"servers"`
+	Health    *Health  `json:"health"` // null: nobody knows
 }
 
 // Server is a server with its counters. Weight is its share of the group's slots.
@@ -117,11 +118,22 @@ type Server struct {
 	NextHop     uint32 `json:"next_hop"`
 	Resolved    bool   `json:"resolved"`
 	Closed      bool   `json:"closed"`
+	State       string `json:"state"` // by its checks: up or down; empty: nobody asks it
 	UseCount    uint32 `json:"use_count"`
 	Active      uint32 `json:"active"`
 	Connections uint64 `json:"connections"`
 	Failed      uint32 `json:"failed"`
+	Method      string `json:"method"`
+	Upper       uint32 `json:"upper"` // connections that are enough; zero: no limit
+	Lower       uint32 `json:"lower"`
+	Overloaded  bool   `json:"overloaded"`
+	LocalPorts  uint32 `json:"local_ports"` // of its list, with fullnat
+	PortsFree   uint32 `json:"local_ports_free"`
+	PortsLow    bool   `json:"local_ports_low"` // four of five are in use, or more
 }
+
+// PortsLow says whether 80 % of a list of local ports are in use, or more.
+func PortsLow(size, free uint32) bool { return size > 0 && uint64(free)*5 <= uint64(size) }
 
 // Groups reads the groups in force.
 func (v *View) Groups(ctx context.Context) ([]Group, error) {
@@ -148,6 +160,9 @@ func (v *View) Groups(ctx context.Context) ([]Group, error) {
 		var s regs.GroupStateEntry
 		s.Decode(states[i*regs.GroupStateWords:])
 		g := Group{Index: i, Name: v.group(i), Scheduler: v.Names.Schedulers[i], Method: valueName("group", regs.GroupControl, "method", e.ControlMethod), Picked: s.Picked, Servers: []Server{}}
+		if h, ok := v.Names.Health[i]; ok {
+			g.Health = &h
+		}
 		if err := v.slots(ctx, &g, &s, all); err != nil {
 			return nil, err
 		}
@@ -209,8 +224,10 @@ func (v *View) Servers(ctx context.Context) ([]Server, error) {
 		var st regs.ServerStateEntry
 		st.Decode(states[i*regs.ServerStateWords:])
 		x := Server{
-			Index: i, Address: s.addr.String(), NextHop: s.RouteNextHop, Closed: s.ControlClosed != 0, UseCount: st.UseCount, Active: st.Active,
+			Index: i, Address: s.addr.String(), State: v.Names.state(s.addr.String()), NextHop: s.RouteNextHop, Closed: s.ControlClosed != 0, UseCount: st.UseCount, Active: st.Active,
 			Connections: uint64(st.ConnectionsHi)<<32 | uint64(st.ConnectionsLo), Failed: st.Failed,
+			Method: s.method(), Upper: st.Upper, Lower: st.Lower, Overloaded: st.FlagsOverloaded != 0,
+			LocalPorts: st.PortsSize, PortsFree: st.PortsFree, PortsLow: PortsLow(st.PortsSize, st.PortsFree),
 		}
 		if at := s.RouteNextHop * regs.NextHopWords; int(at) < len(hops) {
 			x.Resolved = regs.NextHopControlResolved(hops[at]) != 0

@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"strings"
 
 	"splicenic/regs"
 )
@@ -136,7 +137,7 @@ func (v *View) ServiceTable(ctx context.Context, services []Service, ended map[F
 		for g := range s.Groups {
 			for k := range s.Groups[g].Servers {
 				x := &s.Groups[g].Servers[k]
-				index, ok := at[key{x.Address, protocolNumber(s.Protocol)}]
+				index, ok := at[key{strings.Replace(x.Address, ":*", ":0", 1), protocolNumber(s.Protocol)}]
 				if !ok {
 					continue // it is on its way into the card
 				}

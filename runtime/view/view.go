@@ -31,6 +31,7 @@ var ErrUsage = errors.New("wrong usage")
 type Names struct {
 	Services, Groups map[uint32]string
 	Schedulers       map[uint32]string // of groups
+	Health           map[uint32]Health // of groups
 	Rules            map[uint32]RuleText
 	Defaults         map[uint32]string // by service: what it answers where no rule takes a request
 	Ports            []PortText        // by port

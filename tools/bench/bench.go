@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"splicenic/emu"
@@ -32,24 +33,26 @@ type Config struct {
 
 // Result is what `bench datapath` prints.
 type Result struct {
-	Flows             uint32  `json:"flows"`
-	FrameBytes        int     `json:"frame_bytes"`
-	TranslateMpps     float64 `json:"translate_mpps"` // one core
-	NsPerPacket       float64 `json:"ns_per_packet"`
-	RandomReadNs      float64 `json:"random_read_ns"`
-	LifecyclesPerS    float64 `json:"lifecycles_per_s"` // one core
-	NsPerLifecycle    float64 `json:"ns_per_lifecycle"`
-	AllocsPerPacket   float64 `json:"allocs_per_packet"`
-	AllocsPerLife     float64 `json:"allocs_per_lifecycle"`
-	CookieMpps        float64 `json:"cookie_mpps"` // one core
-	NsPerCookie       float64 `json:"ns_per_cookie"`
-	AllocsPerCookie   float64 `json:"allocs_per_cookie"`
-	RSSBytes          uint64  `json:"rss_bytes"`
-	PacketsPerRead    float64 `json:"packet_in_random_reads"`
-	LifecyclesPerRead float64 `json:"lifecycle_in_random_reads"`
-	CookiesPerRead    float64 `json:"cookie_in_random_reads"`
-	CPU               string  `json:"cpu"`
-	Go                string  `json:"go"`
+	Flows             uint32             `json:"flows"`
+	FrameBytes        int                `json:"frame_bytes"`
+	TranslateMpps     float64            `json:"translate_mpps"` // one core
+	NsPerPacket       float64            `json:"ns_per_packet"`
+	RandomReadNs      float64            `json:"random_read_ns"`
+	LifecyclesPerS    float64            `json:"lifecycles_per_s"` // one core
+	NsPerLifecycle    float64            `json:"ns_per_lifecycle"`
+	AllocsPerPacket   float64            `json:"allocs_per_packet"`
+	AllocsPerLife     float64            `json:"allocs_per_lifecycle"`
+	CookieMpps        float64            `json:"cookie_mpps"` // one core
+	L4Mpps            map[string]float64 `json:"l4_mpps"`     // one core, by method
+	AllocsPerL4       float64            `json:"allocs_per_l4_packet"`
+	NsPerCookie       float64            `json:"ns_per_cookie"`
+	AllocsPerCookie   float64            `json:"allocs_per_cookie"`
+	RSSBytes          uint64             `json:"rss_bytes"`
+	PacketsPerRead    float64            `json:"packet_in_random_reads"`
+	LifecyclesPerRead float64            `json:"lifecycle_in_random_reads"`
+	CookiesPerRead    float64            `json:"cookie_in_random_reads"`
+	CPU               string             `json:"cpu"`
+	Go                string             `json:"go"`
 }
 
 // Text is the result for a person.
@@ -61,11 +64,19 @@ lifecycles  %.0f a second: SYN, request of 512 bytes, splice, response, both FIN
             %.0f ns each, %.1f random reads; %g allocations
 cookies     %.2f Mpps: SYNs of %d bytes with all options, from random sources, each answered
             %.1f ns each, %.2f random reads; %g allocations
-random read %.1f ns: dependent loads over %d MiB
+%srandom read %.1f ns: dependent loads over %d MiB
 memory      %d MiB resident
 `, r.CPU, r.Go, r.TranslateMpps, r.Flows, r.FrameBytes, r.NsPerPacket, r.PacketsPerRead, r.AllocsPerPacket,
 		r.LifecyclesPerS, r.NsPerLifecycle, r.LifecyclesPerRead, r.AllocsPerLife,
-		r.CookieMpps, len(flooder{}.template)+4, r.NsPerCookie, r.CookiesPerRead, r.AllocsPerCookie, r.RandomReadNs, randomReadBytes>>20, r.RSSBytes>>20)
+		r.CookieMpps, len(flooder{}.template)+4, r.NsPerCookie, r.CookiesPerRead, r.AllocsPerCookie, r.l4Text(), r.RandomReadNs, randomReadBytes>>20, r.RSSBytes>>20)
+}
+
+func (r *Result) l4Text() string {
+	var b strings.Builder
+	for _, m := range methods {
+		fmt.Fprintf(&b, "%-11s %.2f Mpps: passed on, as many flows, %d-byte frames; %g allocations\n", m.name, r.L4Mpps[m.name], r.FrameBytes, r.AllocsPerL4)
+	}
+	return b.String()
 }
 
 func (c *Config) fill() {
@@ -123,6 +134,9 @@ func Datapath(ctx context.Context, cfg Config) (Result, error) {
 	}
 	if err := res.cookies(ctx, cfg); err != nil {
 		return Result{}, fmt.Errorf("cookies: %w", err)
+	}
+	if err := res.l4(ctx, cfg); err != nil {
+		return Result{}, fmt.Errorf("layer 4: %w", err)
 	}
 	res.NsPerPacket, res.RandomReadNs, res.NsPerLifecycle = median(packets), median(reads), median(lives)
 	res.TranslateMpps, res.LifecyclesPerS = 1e3/res.NsPerPacket, 1e9/res.NsPerLifecycle

@@ -32,6 +32,14 @@ func TestDatapath(t *testing.T) {
 			t.Errorf("no number %s in %s", k, b)
 		}
 	}
+	for _, m := range methods {
+		if r.L4Mpps[m.name] <= 0 {
+			t.Errorf("no figure for %s", m.name)
+		}
+	}
+	if r.AllocsPerL4 != 0 {
+		t.Errorf("%v allocations a passed packet, want 0", r.AllocsPerL4)
+	}
 	if r.Flows != 3000 || r.FrameBytes != 64 || r.TranslateMpps <= 0 || r.LifecyclesPerS <= 0 || r.CookieMpps <= 0 || r.RandomReadNs <= 0 {
 		t.Errorf("%+v", r)
 	}

@@ -41,6 +41,14 @@ func isn(f uint32, side int) uint32 { return bits.Reverse32(f*2+uint32(side)) ^ 
 type flows struct {
 	n      uint32
 	server []uint32 // what the client acknowledges: the card's sequence number after its SYN
+	seen   []seen   // nil: servers see clients as they are
+}
+
+// seen is a client as its server sees it.
+type seen struct {
+	address uint32
+	port    uint16
+	shift   uint32 // of its sequence numbers
 }
 
 // openFlows sets up n connections through the card, a few thousand at a time.
@@ -180,6 +188,10 @@ func (g *generator) fill(b *[60]byte, f uint32) {
 		binary.BigEndian.PutUint16(b[34:], uint16(port))
 	} else {
 		seq, ack = isn(f, 1)+1, seq
+		if g.seen != nil {
+			s := &g.seen[f]
+			address, port, ack = s.address, uint32(s.port), ack+s.shift
+		}
 		binary.BigEndian.PutUint32(b[30:], address)
 		binary.BigEndian.PutUint16(b[36:], uint16(port))
 	}

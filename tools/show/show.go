@@ -102,9 +102,13 @@ func Rules(w io.Writer, rules []view.Rule) {
 
 // Connections writes a line a connection.
 func Connections(w io.Writer, cs []view.Connection) {
-	table(w, "ID STATE CLIENT VIP SERVER SERVICE DELTA BYTES-IN BYTES-OUT IDLE AGE", func(row func(...any)) {
+	table(w, "ID STATE CLIENT VIP SERVER METHOD SERVICE DELTA BYTES-IN BYTES-OUT IDLE AGE", func(row func(...any)) {
 		for _, c := range cs {
-			row(c.ID, c.State, c.Client, c.VIP, c.Server, c.Service, fmt.Sprintf("%#08x", c.Delta), c.BytesClient, c.BytesServer, millis(c.IdleMS), millis(c.AgeMS))
+			state := c.State
+			if c.Template {
+				state = "template"
+			}
+			row(c.ID, state, c.Client, c.VIP, c.Server, cmp.Or(c.Method, "-"), c.Service, fmt.Sprintf("%#08x", c.Delta), c.BytesClient, c.BytesServer, millis(c.IdleMS), millis(c.AgeMS))
 		}
 	})
 }

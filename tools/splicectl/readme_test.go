@@ -22,12 +22,18 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	yaml, commands := fenced(string(b))
+	yaml, parts, commands := fenced(string(b))
 	if yaml == "" || len(commands) < 6 {
 		t.Fatalf("found a configuration of %d bytes and the commands %q", len(yaml), commands)
 	}
 	if _, err := config.Load("README.md", []byte(yaml)); err != nil {
 		t.Errorf("the configuration: %v", err)
+	}
+	wires, _, _ := strings.Cut(yaml, "services:")
+	for _, p := range parts {
+		if _, err := config.Load("README.md", []byte(wires+p)); err != nil {
+			t.Errorf("a part of a configuration: %v", err)
+		}
 	}
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "splice.sock")
@@ -90,12 +96,18 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// fenced returns the YAML block and the commands of the plain blocks, without what follows a #.
-func fenced(text string) (yaml string, commands []string) {
+// fenced returns the first YAML block, which is a whole configuration, those after it that have services and leave the
+// wires to the first, and the commands of the plain blocks, without what follows a #.
+func fenced(text string) (yaml string, parts, commands []string) {
 	blocks := strings.Split(text, "```")
 	for i := 1; i < len(blocks); i += 2 {
 		if body, ok := strings.CutPrefix(blocks[i], "yaml\n"); ok {
-			yaml = body
+			switch {
+			case yaml == "":
+				yaml = body
+			case strings.HasPrefix(body, "services:"):
+				parts = append(parts, body)
+			}
 			continue
 		}
 		for line := range strings.Lines(blocks[i]) {
@@ -105,7 +117,7 @@ func fenced(text string) (yaml string, commands []string) {
 			}
 		}
 	}
-	return yaml, commands
+	return yaml, parts, commands
 }
 
 func awaitSocket(t *testing.T, path string) {

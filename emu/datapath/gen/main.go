@@ -40,8 +40,16 @@ Kinds:
 - Keep-alive probe: one below the next number, with no byte or one. Zero-window probe: one byte at the next number
   where there is no room. Of a splice they are for the other end to answer, and the card does not tell them from ACK and
   data.
+- Datagram: of UDP. Every other kind is of TCP.
 - Unknown options: payload with options of kinds that the card does not know. They are promised to nobody and go on
   untouched.
+
+The states whose names begin with PASSED are those of connections that went on to a server at their SYN or first
+datagram: both ends keep their own numbers, and the card makes no segment of its own for them but the RSTs of the timer
+scan. PASSED_FREE is that of a listener whose service passes connections on; PASSED_TEMPLATE is no connection, but says
+where those of a client go. Of servers behind tun and dr the card sees the client's side alone: its FIN begins CLOSING,
+which ends timer.closing after its last segment. A service with nat or fullnat whose SYNs are answered with cookies
+connects its server when a client has proved itself: such a connection is a splice, in the states of splices.
 
 An answer to a segment that is out of place is one of geometry.max_answers that a connection is given between two looks
 of the timer scan, so that no card and end answer each other for ever.

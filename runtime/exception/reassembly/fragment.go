@@ -18,11 +18,13 @@ type Fragment struct {
 }
 
 const (
+	protocolICMP     = 1
 	protocolIPIP     = 4
 	protocolTCP      = 6
 	protocolUDP      = 17
 	protocolIPv6     = 41
 	protocolGRE      = 47
+	protocolICMPv6   = 58
 	nextFragment     = 44
 	maxExtensions    = 8
 	maxData          = 65535
@@ -40,16 +42,16 @@ const (
 	ip4Least, ip6Len = 20, 40
 )
 
-// taken says whether packets of a protocol are put together: those that connections are made of.
+// taken says whether packets of a protocol are put together: those that connections are made of, and echoes.
 func taken(protocol uint8) bool {
 	switch protocol {
-	case protocolTCP, protocolUDP, protocolIPIP, protocolIPv6, protocolGRE:
+	case protocolTCP, protocolUDP, protocolIPIP, protocolIPv6, protocolGRE, protocolICMP, protocolICMPv6:
 		return true
 	}
 	return false
 }
 
-// Parse reads an IP packet, from its header to its end. It returns false for what is no fragment, or not of TCP, UDP or a
+// Parse reads an IP packet, from its header to its end. It returns false for what is no fragment, or not of TCP, UDP, ICMP or a
 // tunnel; a malformed fragment of those is one, and Add says so.
 func Parse(ip []byte) (f Fragment, ok bool) {
 	switch {

@@ -463,15 +463,15 @@ func TestECN(t *testing.T) {
 	})
 }
 
-// TestParse: what is no fragment of TCP, UDP or a tunnel is none.
+// TestParse: what is no fragment of TCP, UDP, ICMP or a tunnel is none.
 func TestParse(t *testing.T) {
 	four, six := whole(t, true, 1, 1000, nil), whole(t, false, 1, 1000, nil)
 	udp4, udp6 := part(four, 1, 0, 512), part(six, 1, 0, 512)
 	udp4[9], udp6[40] = 17, 17
 	icmp4, icmp6 := bytes.Clone(udp4), bytes.Clone(udp6)
 	icmp4[9], icmp6[40] = 1, 58
-	ipip := bytes.Clone(udp4)
-	ipip[9] = 4
+	ipip, sctp := bytes.Clone(udp4), bytes.Clone(udp4)
+	ipip[9], sctp[9] = 4, 132
 	behind := append(bytes.Clone(six[:40]), 60, 0, 1, 4, 0, 0, 0, 0) // options for every hop, then a fragment header
 	behind[6] = 0
 	behind = append(append(behind[:40:40], 44, 0, 1, 4, 0, 0, 0, 0), part(six, 1, 0, 512)[40:]...)
@@ -481,7 +481,7 @@ func TestParse(t *testing.T) {
 		want bool
 	}{
 		{"whole IPv4", four, false}, {"whole IPv6", six, false}, {"UDP", udp4, true}, {"UDP over IPv6", udp6, true},
-		{"ICMP", icmp4, false}, {"ICMPv6", icmp6, false}, {"tunnel", ipip, true},
+		{"ICMP", icmp4, true}, {"ICMPv6", icmp6, true}, {"SCTP", sctp, false}, {"tunnel", ipip, true},
 		{"fragment", part(four, 1, 512, 1032), true}, {"IPv6 fragment", part(six, 1, 512, 1032), true}, {"behind options", behind, true},
 		{"cut off", behind[:50], false}, {"nothing", nil, false}, {"other version", []byte(fmt.Sprintf("%040d", 5)), false},
 	} {
