@@ -68,10 +68,12 @@ runtime/ipvs            runtime/config
 runtime/plan            regs runtime/config
 runtime/exception/reassembly -
 runtime/exception/snat  -
-runtime/exception       regs runtime/config runtime/exception/reassembly runtime/exception/snat runtime/head runtime/health runtime/neighbour runtime/rule
+runtime/module          -
+runtime/exception       regs runtime/config runtime/exception/reassembly runtime/exception/snat runtime/head runtime/health runtime/module runtime/neighbour runtime/rule
 runtime/view            regs driver driver/device
 runtime/dns             runtime/config
-runtime/daemon          regs driver runtime/config runtime/connlog runtime/dns runtime/exception runtime/head runtime/health runtime/neighbour runtime/rule runtime/schedule runtime/view
+runtime/doctor          runtime/config
+runtime/daemon          regs driver runtime/config runtime/connlog runtime/dns runtime/doctor runtime/exception runtime/head runtime/health runtime/neighbour runtime/rule runtime/schedule runtime/view
 runtime/connlog         regs driver runtime/head
 runtime/admin           driver driver/device runtime/config runtime/daemon runtime/rule runtime/view
 
@@ -104,12 +106,14 @@ emu/...                 none
 runtime/rule            none
 runtime/schedule        none
 runtime/neighbour       none
+runtime/module          none
 runtime/exception/reassembly none
 runtime/exception/snat  none
 runtime/health/usertcp  gvisor.dev/gvisor/...
 runtime/health          gvisor.dev/gvisor/...
 runtime/config          github.com/goccy/go-yaml/...
 runtime/dns             github.com/goccy/go-yaml/... github.com/miekg/dns/...
+runtime/doctor          github.com/goccy/go-yaml/...
 runtime/head            github.com/goccy/go-yaml/...
 runtime/ipvs            github.com/goccy/go-yaml/...
 runtime/plan            github.com/goccy/go-yaml/...

@@ -2,8 +2,10 @@ package driver
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"splicenic/driver/device"
 	"splicenic/driver/ring"
@@ -237,6 +239,72 @@ func (c *Card) Reply(ctx context.Context, h Handle, answer []byte) error {
 	}
 	cmd := h.command(regs.CommandControlTypeReply)
 	return c.do(ctx, &cmd, answer)
+}
+
+// Protocols that are passed on.
+const (
+	protocolTCP = 6
+	protocolUDP = 17
+)
+
+// A Pass says which connection of an application the host expects beside one that is there.
+type Pass struct {
+	UDP     bool
+	Client  netip.AddrPort // the port is not looked at with Template
+	VIP     uint32         // VIP index
+	VIPPort uint16         // port of the VIP that the client knows
+	VLAN    uint16         // of the client's frames; zero: untagged
+	Service uint32         // service index
+	Server  uint32         // server index; of one for every port, where its port is to be VIPPort
+	Port    uint16         // source port that the server sees; zero: the client's
+	// Template: the client begins, from a port nobody knows yet. Connections of its to VIPPort go to the server for as long
+	// as a client may take to send its head.
+	Template bool
+	// FromServer: the server begins. The way to the client is that of connection Beside, and so is the local address that
+	// the server sees, where it has one; then Port is a port there that no list of the card's has.
+	FromServer bool
+	Beside     Handle
+	Module     bool // payload goes by way of the host
+}
+
+// Pass opens a connection for the host before its first segment, or makes a template of it. ErrKeyExists says that there is
+// one, ErrStaleHandle that Beside is gone, device.ErrRange that the server takes no connections or an index is none.
+func (c *Card) Pass(ctx context.Context, x *Pass) (Handle, error) {
+	kind, words := AddressWords(x.Client.Addr())
+	cmd := x.Beside.command(regs.CommandControlTypePass)
+	cmd.FlagsTemplate, cmd.FlagsFromServer, cmd.FlagsModule = bit(x.Template), bit(x.FromServer), bit(x.Module)
+	cmd.Bar2Offset, cmd.Boundary = x.Server&0xffff|uint32(x.Port)<<16, x.Service&0xffff|uint32(x.VIPPort)<<16
+	cmd.KeyControlValid, cmd.KeyControlKind, cmd.KeyControlProtocol, cmd.KeyControlVlan = 1, kind, protocolTCP, uint32(x.VLAN)
+	if x.UDP {
+		cmd.KeyControlProtocol = protocolUDP
+	}
+	cmd.KeyPortsPort, cmd.KeyPortsDestination, cmd.KeyIndexIndex = uint32(x.Client.Port()), uint32(x.VIPPort), x.VIP
+	cmd.Value = words[0]
+	var data []byte
+	if kind == regs.KindIpv6 {
+		for _, w := range words {
+			data = binary.LittleEndian.AppendUint32(data, w)
+		}
+	}
+	if err := c.acquire(ctx); err != nil {
+		return 0, fmt.Errorf("pass: %w", err)
+	}
+	defer c.release()
+	done, err := c.command(ctx, &cmd, data)
+	if err != nil {
+		return 0, err
+	}
+	return NewHandle(done.HandleN, done.HandleGeneration), nil
+}
+
+// Adjust makes a stream of a connection whose payload goes by way of the host longer by a number of bytes, or shorter where
+// it is negative: that of the client, or of the server. boundary is the sequence number behind what is altered, in the
+// client's numbers as they were without adjustments. ErrState says that the receiver does not have all before the last
+// adjustment yet, or that the connection is none like that; device.ErrRange that it has what lies before boundary.
+func (c *Card) Adjust(ctx context.Context, h Handle, server bool, boundary uint32, bytes int32) error {
+	cmd := h.command(regs.CommandControlTypeAdjust)
+	cmd.FlagsServerStream, cmd.Boundary, cmd.Value = bit(server), boundary, uint32(bytes)
+	return c.do(ctx, &cmd, nil)
 }
 
 // Free gives a page back without telling anyone.

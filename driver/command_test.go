@@ -523,3 +523,36 @@ func TestAddressWords(t *testing.T) {
 		t.Errorf("MACWords = %#x, %#x", lo, hi)
 	}
 }
+
+// TestPassAndAdjust: the words of both commands.
+func TestPassAndAdjust(t *testing.T) {
+	c, f := testCard(t, Config{})
+	ctx := t.Context()
+	f.set(regs.AmuFree, 1)
+	h, err := c.Allocate(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		x    Pass
+		want string
+	}{
+		{Pass{Client: netip.MustParseAddrPort("198.18.0.10:0"), VIP: 2, VIPPort: 50000, Service: 3, Server: 4, Template: true},
+			"kind 1 protocol 6 vlan 0 ports 0>50000 vip 2 server 4 port 0 service 3 port 50000 flags 100 value 0xc612000a "},
+		{Pass{UDP: true, Client: netip.MustParseAddrPort("[2001:db8::10]:4000"), VIP: 2, VIPPort: 20, VLAN: 7, Service: 3, Server: 4, Port: 61440, FromServer: true, Beside: h, Module: true},
+			"kind 2 protocol 17 vlan 7 ports 4000>20 vip 2 server 4 port 61440 service 3 port 20 flags 011 value 0x10 100000000000000000000000b80d0120"},
+	} {
+		f.injected = nil
+		got, err := c.Pass(ctx, &tt.x)
+		if err != nil || got != NewHandle(78, 6) || len(f.injected) != 1 {
+			t.Fatalf("Pass: %v, %v, %v", got, err, f.injected)
+		}
+		if f.injected[0].frame != tt.want {
+			t.Errorf("Pass of %+v:\n got %s\nwant %s", tt.x, f.injected[0].frame, tt.want)
+		}
+	}
+	f.injected = nil
+	if err := c.Adjust(ctx, h, true, 4711, -3); err != nil || len(f.injected) != 1 || f.injected[0] != (injected{94, 77, "1 4711 -3"}) {
+		t.Errorf("Adjust: %v, %v", err, f.injected)
+	}
+}

@@ -411,6 +411,13 @@ func (f *fakeCard) carryOut(e *regs.CommandEntry, done *regs.CompletionEntry) ui
 		}
 		f.injected = append(f.injected, injected{98, e.KeyIndexIndex, text})
 		done.Result[0] = 42
+	case regs.CommandControlTypePass:
+		f.must(f.host.Read(iova, b))
+		f.injected = append(f.injected, injected{95, e.HandleN, fmt.Sprintf("kind %d protocol %d vlan %d ports %d>%d vip %d server %d port %d service %d port %d flags %d%d%d value %#x %x", e.KeyControlKind, e.KeyControlProtocol, e.KeyControlVlan,
+			e.KeyPortsPort, e.KeyPortsDestination, e.KeyIndexIndex, e.Bar2Offset&0xffff, e.Bar2Offset>>16, e.Boundary&0xffff, e.Boundary>>16, e.FlagsTemplate, e.FlagsFromServer, e.FlagsModule, e.Value, b)})
+		done.HandleN, done.HandleGeneration = 78, 6
+	case regs.CommandControlTypeAdjust:
+		f.injected = append(f.injected, injected{94, e.HandleN, fmt.Sprint(e.FlagsServerStream, e.Boundary, int32(e.Value))})
 	case regs.CommandControlTypeFeed:
 		f.must(f.host.Read(iova, b))
 		f.injected = append(f.injected, injected{96, e.HandleN, string(b)})

@@ -173,6 +173,11 @@ func (c *Card) Reinject(port int, frame []byte) error {
 	return c.send(regs.InjectEntry{ControlType: regs.InjectControlTypeReinject}, port, frame)
 }
 
+// ReinjectDone is Reinject for a segment or datagram whose payload the host has read, or altered: it goes on.
+func (c *Card) ReinjectDone(port int, frame []byte) error {
+	return c.send(regs.InjectEntry{ControlType: regs.InjectControlTypeReinject, FlagsModuleDone: 1}, port, frame)
+}
+
 // ReinjectBack is Reinject for a frame that is not to leave yet: what would go to a wire comes back as an exception, with
 // reason fragmented, the wire's port and the cookie, however long it is.
 func (c *Card) ReinjectBack(port int, frame []byte, cookie uint32) error {

@@ -44,7 +44,7 @@ const (
 	StatusDma          = 9
 )
 
-// Format page. Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on.
+// Format page. Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on. b_local is not zero where its local port is the host's, which no list has.
 const (
 	PageBytes = 256
 	PageWords = 64
@@ -4275,7 +4275,7 @@ const (
 	CommandTick       = 6  // When it was written. (ticks)
 	CommandFlags      = 7  // Modifiers.
 	CommandCookie     = 8  // Returned in the completion.
-	CommandBar2Offset = 9  // Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. pass: server index, and in the upper half the source port that the server is to see; zero: the client's. (bytes)
+	CommandBar2Offset = 9  // Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. pass: server index, and in the upper half the source port that the server is to see; zero: the client's. With from_server it is of the local address of the connection in the handle word, where that has one. (bytes)
 	CommandValue      = 10 // fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement). adjust: bytes by which the stream is longer from boundary on (two's complement).
 	CommandKeyControl = 11 // CAM verbs: control word of the key.
 	CommandKeyPorts   = 12 // CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's.

@@ -222,6 +222,16 @@ const (
 	MemSourceBucketBankBytes uint64 = 0x200000
 )
 
+// Memory half_open_list. Passed connections by the time of their SYN, a FIFO of n and generation.
+const (
+	MemHalfOpenList                 = 22 // index in Memories
+	MemHalfOpenListOffset    uint64 = 0x1f000000
+	MemHalfOpenListCount            = 294912
+	MemHalfOpenListMax              = 524288
+	MemHalfOpenListBanks            = 1
+	MemHalfOpenListBankBytes uint64 = 0x200000
+)
+
 // Memories are the windows of BAR2 in order of offset.
 var Memories = [...]Memory{
 	{Name: "page", Format: "page", Offset: MemPageOffset, Count: MemPageCount, Max: MemPageMax, Banks: MemPageBanks, EntryBytes: PageBytes, Geometry: GeometryPages,
@@ -268,4 +278,6 @@ var Memories = [...]Memory{
 		Doc: "The free list of the head buffers, a stack of head.free entries."},
 	{Name: "source_bucket", Format: "source_bucket", Offset: MemSourceBucketOffset, Count: MemSourceBucketCount, Max: MemSourceBucketMax, Banks: MemSourceBucketBanks, EntryBytes: SourceBucketBytes, Geometry: GeometrySourceBuckets,
 		Doc: "Token buckets of the SYN defence, by keyed hash of the client's address."},
+	{Name: "half_open_list", Format: "list_entry", Offset: MemHalfOpenListOffset, Count: MemHalfOpenListCount, Max: MemHalfOpenListMax, Banks: MemHalfOpenListBanks, EntryBytes: ListEntryBytes, Geometry: GeometryPages,
+		Doc: "Passed connections by the time of their SYN, a FIFO of n and generation."},
 }

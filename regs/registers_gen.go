@@ -19,9 +19,9 @@ const (
 // Digests of the two halves of the map: 32 bits as the directory holds them, 256 bits in hexadecimal as manifests do.
 const (
 	ShellDigest       uint32 = 0xbaa5fcbf
-	DataPathDigest    uint32 = 0xadcd1e01
+	DataPathDigest    uint32 = 0xba13cd18
 	ShellDigest256           = "baa5fcbf63a74b75b6c6ea40d0d53db90e87a1c4a436cfbdd48e20561ad13f51"
-	DataPathDigest256        = "adcd1e019a36f2661f13626950eebc900325c6573b1698094b4dbefe00d54426"
+	DataPathDigest256        = "ba13cd1822452d49888f7908d3605e2abff5bd56552d49c32eaed66d31b194f1"
 )
 
 // Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero.
@@ -961,8 +961,11 @@ const (
 	AmuQuarantineHead  Reg = 0x1801c // Oldest slot of the quarantine list.
 	AmuQuarantineTail  Reg = 0x18020 // Slot of the quarantine list the next entry goes to.
 	AmuQuarantined     Reg = 0x18024 // Entries in the quarantine list, those that left early included. (pages)
-	AmuLowWatermark    Reg = 0x18028 // With fewer free pages than this, quarantine ends early, oldest first. (pages)
+	AmuLowWatermark    Reg = 0x18028 // With fewer free pages than this, quarantine ends early, oldest first; where none is in quarantine, passed connections that only their SYN is known of. (pages)
 	AmuLive            Reg = 0x1802c // Pages that are neither free nor in quarantine. (connections)
+	AmuHalfOpenHead    Reg = 0x18030 // Oldest slot of the half-open list.
+	AmuHalfOpenTail    Reg = 0x18034 // Slot of the half-open list the next entry goes to.
+	AmuHalfOpen        Reg = 0x18038 // Entries in the half-open list, those that came further or to an end included. (pages)
 	AmuBulkSequence    Reg = 0x18040 // Sequence number of the bulk command going on.
 	AmuBulkVerb        Reg = 0x18044 // What the bulk command does.
 	AmuBulkOffset      Reg = 0x18048 // Where in BAR2 it goes on. (bytes)
@@ -979,6 +982,7 @@ const (
 	AmuCommands        Reg = 0x18130 // Commands carried out.
 	AmuStaleHandle     Reg = 0x18138 // Commands whose generation was not the page's.
 	AmuCommandError    Reg = 0x18140 // Commands refused for any other reason.
+	AmuHalfOpenEarly   Reg = 0x18148 // Passed connections given up before their handshake was over: low watermark. (connections)
 )
 
 const (

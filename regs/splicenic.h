@@ -22,7 +22,7 @@
 #define SPLICENIC_VENDOR_ID 0x1234u
 #define SPLICENIC_DEVICE_ID 0x5c1cu
 #define SPLICENIC_SHELL_DIGEST 0xbaa5fcbfu
-#define SPLICENIC_DATA_PATH_DIGEST 0xadcd1e01u
+#define SPLICENIC_DATA_PATH_DIGEST 0xba13cd18u
 
 /* Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero. */
 #define SPLICENIC_DIRECTORY_BASE 0x0u
@@ -496,12 +496,18 @@
 #define SPLICENIC_AMU_QUARANTINE_TAIL 0x18020u
 /* quarantined: Entries in the quarantine list, those that left early included. (pages) */
 #define SPLICENIC_AMU_QUARANTINED 0x18024u
-/* low_watermark: With fewer free pages than this, quarantine ends early, oldest first. (pages) */
+/* low_watermark: With fewer free pages than this, quarantine ends early, oldest first; where none is in quarantine, passed connections that only their SYN is known of. (pages) */
 #define SPLICENIC_AMU_LOW_WATERMARK 0x18028u
 #define SPLICENIC_AMU_LOW_WATERMARK_PAGES_SHIFT 0x0u
 #define SPLICENIC_AMU_LOW_WATERMARK_PAGES_MASK 0xfffffu
 /* live: Pages that are neither free nor in quarantine. (connections) */
 #define SPLICENIC_AMU_LIVE 0x1802cu
+/* half_open_head: Oldest slot of the half-open list. */
+#define SPLICENIC_AMU_HALF_OPEN_HEAD 0x18030u
+/* half_open_tail: Slot of the half-open list the next entry goes to. */
+#define SPLICENIC_AMU_HALF_OPEN_TAIL 0x18034u
+/* half_open: Entries in the half-open list, those that came further or to an end included. (pages) */
+#define SPLICENIC_AMU_HALF_OPEN 0x18038u
 /* bulk_sequence: Sequence number of the bulk command going on. */
 #define SPLICENIC_AMU_BULK_SEQUENCE 0x18040u
 /* bulk_verb: What the bulk command does. */
@@ -536,6 +542,8 @@
 #define SPLICENIC_AMU_STALE_HANDLE 0x18138u
 /* command_error: Commands refused for any other reason. */
 #define SPLICENIC_AMU_COMMAND_ERROR 0x18140u
+/* half_open_early: Passed connections given up before their handshake was over: low watermark. (connections) */
+#define SPLICENIC_AMU_HALF_OPEN_EARLY 0x18148u
 
 /* Block cam. Exact match: key to address n, generation and leg set. */
 #define SPLICENIC_CAM_BASE 0x20000u
@@ -1086,7 +1094,7 @@
 /* truncated: Frames that did not fit their buffer. */
 #define SPLICENIC_RING_TRUNCATED 0x31050u
 
-/* Format page. Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on. */
+/* Format page. Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on. b_local is not zero where its local port is the host's, which no list has. */
 #define SPLICENIC_PAGE_BYTES 0x100u
 #define SPLICENIC_PAGE_WORDS 0x40u
 #define SPLICENIC_PAGE_CONTROL 0x0u
@@ -2685,7 +2693,7 @@ struct splicenic_command {
 	uint32_t tick; /* When it was written. (ticks) */
 	uint32_t flags; /* Modifiers. */
 	uint32_t cookie; /* Returned in the completion. */
-	uint32_t bar2_offset; /* Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. pass: server index, and in the upper half the source port that the server is to see; zero: the client's. (bytes) */
+	uint32_t bar2_offset; /* Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. pass: server index, and in the upper half the source port that the server is to see; zero: the client's. With from_server it is of the local address of the connection in the handle word, where that has one. (bytes) */
 	uint32_t value; /* fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement). adjust: bytes by which the stream is longer from boundary on (two's complement). */
 	uint32_t key_control; /* CAM verbs: control word of the key. */
 	uint32_t key_ports; /* CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's. */
@@ -2864,5 +2872,12 @@ _Static_assert(offsetof(struct splicenic_command, reserved) == 60, "offset of co
 #define SPLICENIC_MEM_SOURCE_BUCKET_MAX 0x40000u
 #define SPLICENIC_MEM_SOURCE_BUCKET_BANKS 0x1u
 #define SPLICENIC_MEM_SOURCE_BUCKET_BANK_BYTES 0x200000u
+
+/* Memory half_open_list. Passed connections by the time of their SYN, a FIFO of n and generation. */
+#define SPLICENIC_MEM_HALF_OPEN_LIST_OFFSET 0x1f000000u
+#define SPLICENIC_MEM_HALF_OPEN_LIST_COUNT 0x48000u
+#define SPLICENIC_MEM_HALF_OPEN_LIST_MAX 0x80000u
+#define SPLICENIC_MEM_HALF_OPEN_LIST_BANKS 0x1u
+#define SPLICENIC_MEM_HALF_OPEN_LIST_BANK_BYTES 0x200000u
 
 #endif

@@ -10,7 +10,7 @@ package splicenic_pkg;
   localparam logic [31:0] VENDOR_ID = 32'h00001234;
   localparam logic [31:0] DEVICE_ID = 32'h00005c1c;
   localparam logic [31:0] SHELL_DIGEST = 32'hbaa5fcbf;
-  localparam logic [31:0] DATA_PATH_DIGEST = 32'hadcd1e01;
+  localparam logic [31:0] DATA_PATH_DIGEST = 32'hba13cd18;
 
   // Block directory. Where every block lies, and which map the image was built from. Entry i describes block i; unused entries are zero.
   localparam logic [31:0] BLOCK_DIRECTORY_TYPE = 32'h00000001;
@@ -549,7 +549,7 @@ package splicenic_pkg;
   // Block amu. Address management unit: the address list, the quarantine list, the commands.
   localparam logic [31:0] BLOCK_AMU_TYPE = 32'h00000013;
   localparam logic [31:0] BLOCK_AMU_VERSION = 32'h00000001;
-  localparam logic [31:0] BLOCK_AMU_DIGEST = 32'h571f1425;
+  localparam logic [31:0] BLOCK_AMU_DIGEST = 32'h40f685bf;
   localparam logic [31:0] AMU_BASE = 32'h00018000;
   localparam logic [31:0] AMU_STRIDE = 32'h00001000;
   localparam logic [31:0] AMU_INSTANCES = 32'h00000001;
@@ -575,7 +575,7 @@ package splicenic_pkg;
   localparam logic [31:0] AMU_QUARANTINE_TAIL = 32'h00018020;
   // quarantined, ro: Entries in the quarantine list, those that left early included. (pages)
   localparam logic [31:0] AMU_QUARANTINED = 32'h00018024;
-  // low_watermark, rw: With fewer free pages than this, quarantine ends early, oldest first. (pages)
+  // low_watermark, rw: With fewer free pages than this, quarantine ends early, oldest first; where none is in quarantine, passed connections that only their SYN is known of. (pages)
   localparam logic [31:0] AMU_LOW_WATERMARK = 32'h00018028;
   localparam logic [31:0] AMU_LOW_WATERMARK_RESET_VALUE = 32'h00000040;
   localparam logic [31:0] AMU_LOW_WATERMARK_PAGES_LSB = 32'h00000000;
@@ -583,6 +583,12 @@ package splicenic_pkg;
   localparam logic [31:0] AMU_LOW_WATERMARK_PAGES_MASK = 32'h000fffff;
   // live, ro: Pages that are neither free nor in quarantine. (connections)
   localparam logic [31:0] AMU_LIVE = 32'h0001802c;
+  // half_open_head, ro: Oldest slot of the half-open list.
+  localparam logic [31:0] AMU_HALF_OPEN_HEAD = 32'h00018030;
+  // half_open_tail, ro: Slot of the half-open list the next entry goes to.
+  localparam logic [31:0] AMU_HALF_OPEN_TAIL = 32'h00018034;
+  // half_open, ro: Entries in the half-open list, those that came further or to an end included. (pages)
+  localparam logic [31:0] AMU_HALF_OPEN = 32'h00018038;
   // bulk_sequence, ro: Sequence number of the bulk command going on.
   localparam logic [31:0] AMU_BULK_SEQUENCE = 32'h00018040;
   // bulk_verb, ro: What the bulk command does.
@@ -618,6 +624,8 @@ package splicenic_pkg;
   localparam logic [31:0] AMU_STALE_HANDLE = 32'h00018138;
   // command_error, ro: Commands refused for any other reason.
   localparam logic [31:0] AMU_COMMAND_ERROR = 32'h00018140;
+  // half_open_early, ro: Passed connections given up before their handshake was over: low watermark. (connections)
+  localparam logic [31:0] AMU_HALF_OPEN_EARLY = 32'h00018148;
 
   // Block cam. Exact match: key to address n, generation and leg set.
   localparam logic [31:0] BLOCK_CAM_TYPE = 32'h00000014;
@@ -1265,7 +1273,7 @@ package splicenic_pkg;
   // truncated, ro: Frames that did not fit their buffer.
   localparam logic [31:0] RING_TRUNCATED = 32'h00031050;
 
-  // Format page. Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on.
+  // Format page. Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on. b_local is not zero where its local port is the host's, which no list has.
   localparam logic [31:0] PAGE_BYTES = 32'h00000100;
   localparam logic [31:0] PAGE_WORDS = 32'h00000040;
   localparam logic [31:0] PAGE_CONTROL = 32'h00000000;
@@ -2830,5 +2838,12 @@ package splicenic_pkg;
   localparam logic [31:0] MEM_SOURCE_BUCKET_MAX = 32'h00040000;
   localparam logic [31:0] MEM_SOURCE_BUCKET_BANKS = 32'h00000001;
   localparam logic [31:0] MEM_SOURCE_BUCKET_BANK_BYTES = 32'h00200000;
+
+  // Memory half_open_list. Passed connections by the time of their SYN, a FIFO of n and generation.
+  localparam logic [31:0] MEM_HALF_OPEN_LIST_OFFSET = 32'h1f000000;
+  localparam logic [31:0] MEM_HALF_OPEN_LIST_COUNT = 32'h00048000;
+  localparam logic [31:0] MEM_HALF_OPEN_LIST_MAX = 32'h00080000;
+  localparam logic [31:0] MEM_HALF_OPEN_LIST_BANKS = 32'h00000001;
+  localparam logic [31:0] MEM_HALF_OPEN_LIST_BANK_BYTES = 32'h00200000;
 
 endpackage

@@ -244,7 +244,7 @@ var Blocks = []BlockInfo{
 			{Name: "exception_no_match", Offset: 0x1b8, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "TCP that hits neither CAM and opens nothing."},
 			{Name: "exception_too_big", Offset: 0x1c0, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "frames", Doc: "Packets larger than the next network takes whole, which may not be fragmented."},
 		}},
-	{Name: "amu", Type: 0x13, Version: 1, Offset: 0x18000, Stride: 0x1000, Instances: []string{"amu"}, Digest: 0x571f1425,
+	{Name: "amu", Type: 0x13, Version: 1, Offset: 0x18000, Stride: 0x1000, Instances: []string{"amu"}, Digest: 0x40f685bf,
 		Doc: "Address management unit: the address list, the quarantine list, the commands.",
 		Registers: []RegisterInfo{
 			{Name: "control", Offset: 0x0, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Doc: "Operation of the unit.", Fields: []FieldInfo{
@@ -259,10 +259,13 @@ var Blocks = []BlockInfo{
 			{Name: "quarantine_head", Offset: 0x1c, Count: 1, Stride: 4, Access: RO, Class: ClassPointer, Doc: "Oldest slot of the quarantine list."},
 			{Name: "quarantine_tail", Offset: 0x20, Count: 1, Stride: 4, Access: RO, Class: ClassPointer, Doc: "Slot of the quarantine list the next entry goes to."},
 			{Name: "quarantined", Offset: 0x24, Count: 1, Stride: 4, Access: RO, Class: ClassStatus, Max: 0x7fffffff, Unit: "pages", Doc: "Entries in the quarantine list, those that left early included."},
-			{Name: "low_watermark", Offset: 0x28, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x40, Unit: "pages", Doc: "With fewer free pages than this, quarantine ends early, oldest first.", Fields: []FieldInfo{
+			{Name: "low_watermark", Offset: 0x28, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Reset: 0x40, Unit: "pages", Doc: "With fewer free pages than this, quarantine ends early, oldest first; where none is in quarantine, passed connections that only their SYN is known of.", Fields: []FieldInfo{
 				{Name: "pages", Lsb: 0, Width: 20, Access: RW, Reset: 0x40, Doc: "Number of free pages."},
 			}},
 			{Name: "live", Offset: 0x2c, Count: 1, Stride: 4, Access: RO, Class: ClassStatus, Max: 0x7fffffff, Unit: "connections", Doc: "Pages that are neither free nor in quarantine."},
+			{Name: "half_open_head", Offset: 0x30, Count: 1, Stride: 4, Access: RO, Class: ClassPointer, Doc: "Oldest slot of the half-open list."},
+			{Name: "half_open_tail", Offset: 0x34, Count: 1, Stride: 4, Access: RO, Class: ClassPointer, Doc: "Slot of the half-open list the next entry goes to."},
+			{Name: "half_open", Offset: 0x38, Count: 1, Stride: 4, Access: RO, Class: ClassStatus, Max: 0x7fffffff, Unit: "pages", Doc: "Entries in the half-open list, those that came further or to an end included."},
 			{Name: "bulk_sequence", Offset: 0x40, Count: 1, Stride: 4, Access: RO, Class: ClassPointer, Doc: "Sequence number of the bulk command going on."},
 			{Name: "bulk_verb", Offset: 0x44, Count: 1, Stride: 4, Access: RO, Class: ClassStatus, Doc: "What the bulk command does.", Fields: []FieldInfo{
 				{Name: "verb", Lsb: 0, Width: 8, Access: RO, Doc: "Command verb."},
@@ -281,6 +284,7 @@ var Blocks = []BlockInfo{
 			{Name: "commands", Offset: 0x130, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Commands carried out."},
 			{Name: "stale_handle", Offset: 0x138, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Commands whose generation was not the page's."},
 			{Name: "command_error", Offset: 0x140, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Doc: "Commands refused for any other reason."},
+			{Name: "half_open_early", Offset: 0x148, Count: 1, Stride: 8, Access: RO, Class: ClassCounter, Wide: true, Unit: "connections", Doc: "Passed connections given up before their handshake was over: low watermark."},
 		}},
 	{Name: "cam", Type: 0x14, Version: 1, Offset: 0x20000, Stride: 0x1000, Instances: []string{"client", "server"}, Digest: 0x7e00fcd8,
 		Doc: "Exact match: key to address n, generation and leg set.",
@@ -602,7 +606,7 @@ var Blocks = []BlockInfo{
 
 // Formats are the layouts of memory entries and descriptors.
 var Formats = []FormatInfo{
-	{Name: "page", Bytes: 256, Doc: "Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on.", Words: []WordInfo{
+	{Name: "page", Bytes: 256, Doc: "Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on. b_local is not zero where its local port is the host's, which no list has.", Words: []WordInfo{
 		{Name: "control", Index: 0, Count: 1, Doc: "What a lookup needs first.", Fields: []FieldInfo{
 			{Name: "valid", Lsb: 0, Width: 1, Access: RW, Doc: "The page is in use."},
 			{Name: "state", Lsb: 1, Width: 3, Access: RW, Doc: "State of the connection.", Values: []ValueInfo{{0, "free"}, {1, "syn_rcvd"}, {2, "wait_head"}, {3, "server_syn"}, {4, "spliced"}, {5, "closing"}, {6, "quarantine"}, {7, "stateless"}}},
@@ -1221,7 +1225,7 @@ var Formats = []FormatInfo{
 			{Name: "from_server", Lsb: 11, Width: 1, Access: RW, Doc: "pass: the server begins; the client's link is that of the connection in the handle word."},
 		}},
 		{Name: "cookie", Index: 8, Count: 1, Doc: "Returned in the completion."},
-		{Name: "bar2_offset", Index: 9, Count: 1, Unit: "bytes", Doc: "Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. pass: server index, and in the upper half the source port that the server is to see; zero: the client's."},
+		{Name: "bar2_offset", Index: 9, Count: 1, Unit: "bytes", Doc: "Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. pass: server index, and in the upper half the source port that the server is to see; zero: the client's. With from_server it is of the local address of the connection in the handle word, where that has one."},
 		{Name: "value", Index: 10, Count: 1, Doc: "fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement). adjust: bytes by which the stream is longer from boundary on (two's complement)."},
 		{Name: "key_control", Index: 11, Count: 1, Doc: "CAM verbs: control word of the key.", Fields: []FieldInfo{
 			{Name: "valid", Lsb: 0, Width: 1, Access: RW, Doc: "One."},

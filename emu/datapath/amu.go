@@ -9,14 +9,18 @@ import (
 const maxQuarantineSkips = 8
 
 // allocate pops the address at the head of the list. With fewer free pages than the low watermark the oldest page in
-// quarantine is freed first. It returns false where no page is left.
+// quarantine is freed first, and where none is the oldest half-open connection. It returns false where no page is left.
 func (c *Core) allocate() (n uint32, ok bool) {
 	free, watermark := c.r.Get(regs.AmuFree), c.r.Get(regs.AmuLowWatermark)&regs.AmuLowWatermarkPagesMask
 	if free < watermark || free == 0 {
+		before := free
 		for range maxQuarantineSkips {
 			if c.r.Get(regs.AmuQuarantined) == 0 || c.endOldestQuarantine(true) {
 				break
 			}
+		}
+		if before < watermark && c.r.Get(regs.AmuFree) == before {
+			c.endOldestHalfOpen()
 		}
 		if free = c.r.Get(regs.AmuFree); free == 0 {
 			return 0, false
@@ -69,7 +73,7 @@ func handleOf(n uint32, w *page) uint32 {
 func (c *Core) unlink(n uint32, w *page) {
 	k, h := c.clientKey(w)
 	c.eraseIfOurs(ClientSide, &k, h, n)
-	if c.hasServer(w) && (!isPassed(w) || answers(c.server(regs.PageAIndexServer(w[regs.PageAIndex])))) {
+	if c.hasServer(w) && (!isPassed(w) || comesBack(c.server(regs.PageAIndexServer(w[regs.PageAIndex])))) {
 		k, h = c.serverKey(w, 0)
 		c.eraseIfOurs(ServerSide, &k, h, n)
 	}

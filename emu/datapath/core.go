@@ -38,6 +38,7 @@ type Core struct {
 	listeners [2]index
 	live      []uint64 // bit n: page n is valid
 	anyPorts  bool     // some server takes every port
+	twins     bool     // some servers have one address, port and protocol
 
 	// Counted during a batch, published at its end.
 	transmitted [sides]uint64
@@ -153,12 +154,7 @@ func (c *Core) keys(p *packet) {
 	}
 	p.server = c.findServer(kind, protocol, &p.src, p.sport)
 	if p.server >= 0 {
-		k := &p.key[ServerSide]
-		*k = cam.Key{Control: control, Ports: p.dport | c.anyPort(uint32(p.server), p.sport)<<16, Index: uint32(p.server), Addr: p.dst}
-		if i := c.findLocal(kind, &p.dst); i >= 0 { // it answers to an address of the card's
-			k.Control, k.Addr, p.local = k.Control&^regs.CamWordControlKindMask|regs.CamWordControlKindLocal<<regs.CamWordControlKindShift, address{uint32(i)}, true
-		}
-		p.hash[ServerSide] = c.cams[ServerSide].Hash(k)
+		c.answerKey(p, control)
 	} else if c.returns {
 		if p.server = c.findVIP(kind, &p.src); p.server >= 0 { // it answers from the VIP
 			p.key[ServerSide] = cam.Key{Control: control, Ports: p.dport | p.sport<<16, Index: uint32(p.server) | regs.CamWordIndexVipMask, Addr: p.dst}
@@ -168,6 +164,16 @@ func (c *Core) keys(p *packet) {
 	if p.class == classUDP && p.vip < 0 && p.server < 0 {
 		c.punt(p, reasonProtocol)
 	}
+}
+
+// answerKey is the server-side key of what p.server sends from an address of its own.
+func (c *Core) answerKey(p *packet, control uint32) {
+	k := &p.key[ServerSide]
+	*k = cam.Key{Control: control, Ports: p.dport | c.anyPort(uint32(p.server), p.sport)<<16, Index: uint32(p.server), Addr: p.dst}
+	if i := c.findLocal(uint32(p.kind), &p.dst); i >= 0 { // it answers to an address of the card's
+		k.Control, k.Addr, p.local = k.Control&^regs.CamWordControlKindMask|regs.CamWordControlKindLocal<<regs.CamWordControlKindShift, address{uint32(i)}, true
+	}
+	p.hash[ServerSide] = c.cams[ServerSide].Hash(k)
 }
 
 func (c *Core) touchCAM(ps []packet) {
@@ -212,11 +218,32 @@ func (c *Core) look(p *packet) {
 			p.side = ServerSide
 			return
 		}
+		if (c.twins || c.anyPorts) && c.lookTwins(p) {
+			return
+		}
 	}
 	p.side = ClientSide
 	if p.vip < 0 {
 		p.side = ServerSide
 	}
+}
+
+// lookTwins looks for the connection of a segment with the servers that its own is the same to.
+func (c *Core) lookTwins(p *packet) bool {
+	first, key, hash, local := p.server, p.key[ServerSide], p.hash[ServerSide], p.local
+	control := regs.CamWordControlValidMask | uint32(p.kind)<<regs.CamWordControlKindShift | p.protocol()<<regs.CamWordControlProtocolShift | p.vlan<<regs.CamWordControlVlanShift
+	for tried := uint32(1); tried < maxTwins; tried++ {
+		if p.server = c.anotherServer(p, tried); p.server < 0 {
+			break
+		}
+		c.answerKey(p, control)
+		if p.handle, p.legB, p.hit = c.cams[ServerSide].Lookup(&p.key[ServerSide], p.hash[ServerSide]); p.hit {
+			p.side = ServerSide
+			return true
+		}
+	}
+	p.server, p.key[ServerSide], p.hash[ServerSide], p.local = first, key, hash, local
+	return false
 }
 
 func (c *Core) camVersion() uint32 {

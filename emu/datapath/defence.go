@@ -238,10 +238,12 @@ func (c *Core) switchDefence(on bool) {
 	c.host.Cause(regs.HostifCauseDefenceMask)
 }
 
-// limited takes a token of a SYN's source and says that there was none. An IPv6 source is a whole /64.
+// limited takes a token of a SYN's source and says that there was none. An IPv6 source is a whole /64. Services whose
+// servers answer past the card have no defence but this one.
 func (c *Core) limited(p *packet, service uint32) bool {
 	rate := c.mark(regs.DefenceSourceRate)
-	if rate == 0 || c.defenceOf(service) == regs.ServiceControlDefenceOff {
+	control := c.service(service)[regs.ServiceControl]
+	if rate == 0 || regs.ServiceControlDefence(control) == regs.ServiceControlDefenceOff && regs.ServiceControlMode(control) <= regs.ServiceControlModeFullnat {
 		return false
 	}
 	source := uint64(p.src[0])

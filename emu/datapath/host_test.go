@@ -173,7 +173,7 @@ func memories(m *ssram.Memory) map[string][]uint32 {
 	return map[string][]uint32{
 		"pages": m.Pages, "heads": heads, "cam client": m.CamClient, "cam server": m.CamServer, "rule counter": m.RuleCounter, "slot": m.Slot, "group state": m.GroupState,
 		"server": m.Server, "server state": m.ServerState, "next hop": m.NextHop, "vip": m.Vip, "address list": m.AddressList,
-		"quarantine list": m.QuarantineList, "head list": m.HeadList, "service": m.Service[0], "listener": m.Listener[0],
+		"quarantine list": m.QuarantineList, "half-open list": m.HalfOpenList, "local port": m.LocalPort, "local address": m.LocalAddress, "head list": m.HeadList, "service": m.Service[0], "listener": m.Listener[0],
 	}
 }
 

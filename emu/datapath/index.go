@@ -76,7 +76,7 @@ func (c *Core) reindex(dirty uint32) {
 	}
 	if dirty&ssram.DirtyServer != 0 {
 		c.servers.clear()
-		c.anyPorts, c.returns = false, false
+		c.anyPorts, c.returns, c.twins = false, false, false
 		for i := range c.m.Geometry.Servers {
 			w := c.m.Server[i*serverWords : (i+1)*serverWords]
 			ctl := w[regs.ServerControl]
@@ -88,6 +88,7 @@ func (c *Core) reindex(dirty uint32) {
 			if !answers(w) { // what it answers never comes by here, and may look like what another does
 				continue
 			}
+			c.twins = c.twins || c.findServerPort(regs.ServerControlKind(ctl), regs.ServerControlProtocol(ctl), &a, keyPort(w), 0) >= 0
 			c.servers.add(a.hash(regs.ServerControlKind(ctl))+keyPort(w), i)
 			c.anyPorts = c.anyPorts || keyPort(w) == 0
 		}
@@ -172,6 +173,9 @@ func returns(server []uint32) bool {
 	return regs.ServerControlMethod(server[regs.ServerControl]) == methodTun && regs.ServerTunnelReturn(server[regs.ServerTunnel]) != 0
 }
 
+// comesBack says whether a server's answers to what is passed on to it come through the card.
+func comesBack(server []uint32) bool { return answers(server) || returns(server) }
+
 // keyPort is the port by which a server's answers are known; zero: all that belong to no server with a port of its own.
 func keyPort(server []uint32) uint32 {
 	if regs.ServerTunnelAnyPort(server[regs.ServerTunnel]) != 0 {
@@ -190,14 +194,32 @@ func (c *Core) anyPort(server, port uint32) uint32 {
 
 // findServer answers with the server index of an address, port and protocol, or −1.
 func (c *Core) findServer(kind, protocol uint32, a *address, port uint32) int32 {
-	i := c.findServerPort(kind, protocol, a, port)
+	i := c.findServerPort(kind, protocol, a, port, 0)
 	if i < 0 && c.anyPorts {
-		i = c.findServerPort(kind, protocol, a, 0)
+		i = c.findServerPort(kind, protocol, a, 0, 0)
 	}
 	return i
 }
 
-func (c *Core) findServerPort(kind, protocol uint32, a *address, port uint32) int32 {
+// maxTwins is how many servers of one address, port and protocol are told apart by the connections that they have.
+const maxTwins = 4
+
+// anotherServer answers with a server that is the same to who only sees its packets: one whose method was changed while
+// connections go on by the old one, or one for every port beside one for this. skip is how many were tried.
+func (c *Core) anotherServer(p *packet, skip uint32) int32 {
+	kind, protocol := uint32(p.kind), p.protocol()
+	if i := c.findServerPort(kind, protocol, &p.src, p.sport, skip); i >= 0 || !c.anyPorts {
+		return i
+	}
+	for own := uint32(0); own < skip; own++ {
+		if c.findServerPort(kind, protocol, &p.src, p.sport, own) < 0 {
+			return c.findServerPort(kind, protocol, &p.src, 0, skip-own)
+		}
+	}
+	return c.findServerPort(kind, protocol, &p.src, 0, 0)
+}
+
+func (c *Core) findServerPort(kind, protocol uint32, a *address, port, skip uint32) int32 {
 	x := &c.servers
 	for i := (a.hash(kind) + port) & x.mask; ; i = (i + 1) & x.mask {
 		s := uint32(x.slots[i])
@@ -208,7 +230,10 @@ func (c *Core) findServerPort(kind, protocol uint32, a *address, port uint32) in
 		ctl := w[regs.ServerControl]
 		if regs.ServerControlKind(ctl) == kind && regs.ServerControlProtocol(ctl) == protocol &&
 			keyPort(w[:]) == port && address(w[regs.ServerAddress:]) == *a {
-			return int32(s - 1)
+			if skip == 0 {
+				return int32(s - 1)
+			}
+			skip--
 		}
 	}
 }

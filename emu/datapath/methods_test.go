@@ -66,7 +66,9 @@ func methods() (ms []method) {
 	}
 	for _, x := range tunnelCases() {
 		for _, w := range []world{world4, world6} {
-			ms = append(ms, method{name: fmt.Sprintf("tun %s %v", x.name, w.client), method: methodTun, w: w, server: x.far.server, tunnel: x, splice: true})
+			for _, splice := range []bool{true, false} {
+				ms = append(ms, method{name: fmt.Sprintf("tun %s %v splice %v", x.name, w.client, splice), method: methodTun, w: w, server: x.far.server, tunnel: x, splice: splice})
+			}
 		}
 	}
 	return ms
@@ -330,6 +332,40 @@ func TestMethods(t *testing.T) {
 						t.Errorf("the port comes back as %#x, want seq %#x timestamp %#x", e, s.sgot, want)
 					}
 				}
+			})
+		}
+	}
+}
+
+// TestAnswersOfTwins: a server that is reached by another method as well, or at all ports, has more than one entry. Its answers find their
+// connections whichever comes first.
+func TestAnswersOfTwins(t *testing.T) {
+	const at = 3 // entry of the server, behind the other one
+	for _, m := range methods() {
+		if m.method == methodTun {
+			continue
+		}
+		for _, any := range []uint32{0, 1} {
+			t.Run(fmt.Sprint(m.name, " any port ", any), func(t *testing.T) {
+				b := newBench(t, smallGeometry())
+				b.serveBy(&m)
+				copy(b.m.Server[at*regs.ServerWords:], b.m.Server[:regs.ServerWords])
+				copy(b.m.ServerState[at*regs.ServerStateWords:], b.m.ServerState[:regs.ServerStateWords])
+				for i, other := range []uint32{methodNAT, methodFullNAT} { // one of them with the server's own method
+					set(b.m.Server, i, regs.ServerWords, &regs.ServerEntry{ControlValid: 1, ControlKind: m.kind(), ControlProtocol: protocolTCP, ControlPort: 8080, ControlMethod: other, TunnelNat64: 1, TunnelAnyPort: any, Address: words(m.server)})
+				}
+				set(b.m.Slot, 0, regs.SlotWords, &regs.SlotEntry{SlotServer: at, SlotValid: 1})
+				b.m.Dirty = ^uint32(0)
+				b.attach()
+				b.now = 5 * time.Second
+				s := &play{b: b, m: &m, port: 4242, cnext: 1, snext: 1, timestamps: true, cstamp: 5, sstamp: 77}
+				s.open(t)
+				s.client(t, flagACK|flagPSH, "request")
+				s.server(t, flagACK|flagPSH, "response")
+				if len(s.told) != 1 || string(s.told[0].payload) != "response" {
+					t.Fatalf("the client got %v", s.told)
+				}
+				b.check(t)
 			})
 		}
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // A passed connection goes on to a server at its SYN or first datagram. Both ends keep their own numbers: with nat only
-// addresses and ports change, with tun and dr nothing does, and the server's answers do not come by here. The page's leg
-// set A holds the server; its marks count as in a splice, with deltas of zero.
+// addresses and ports change, with tun and dr nothing does, and the server's answers do not come by here, unless one behind
+// a tunnel is told to send them: from the VIP. The page's leg set A holds the server; its marks count as in a splice, with deltas of zero.
 
 // passedStates are the states of passed connections by what their pages say. No page of theirs is in any other.
 var passedStates = [8]State{
@@ -30,7 +30,7 @@ func datagrams(w *page) bool { return w[regs.PageAScale]&regs.PageAScaleDatagram
 
 // oneSided says whether the answers of a page's server do not come through the card.
 func (c *Core) oneSided(w *page) bool {
-	return !answers(c.server(regs.PageAIndexServer(ld(w, regs.PageAIndex))))
+	return !comesBack(c.server(regs.PageAIndexServer(ld(w, regs.PageAIndex))))
 }
 
 // passedActive keeps the count of active connections of a page's server while the page's state changes to another.
@@ -68,7 +68,7 @@ func (c *Core) pass(p *packet, out *Output) {
 		c.refusePassed(p, out)
 		return
 	}
-	if p.class == classUDP && regs.ServiceControlOnePacket(c.service(uint32(p.service))[regs.ServiceControl]) != 0 && !answers(c.server(server)) {
+	if p.class == classUDP && regs.ServiceControlOnePacket(c.service(uint32(p.service))[regs.ServiceControl]) != 0 && !comesBack(c.server(server)) {
 		c.onePacket(p, server, out)
 		return
 	}
@@ -130,7 +130,7 @@ func (c *Core) passTo(p *packet, server uint32, out *Output) {
 		c.free(n, w)
 		return
 	}
-	if answers(c.server(server)) && !c.passKey(n, w) {
+	if comesBack(c.server(server)) && !c.passKey(n, w) {
 		c.count(regs.PassDropFull)
 		c.refusePassed(p, out)
 		c.free(n, w)
@@ -141,7 +141,9 @@ func (c *Core) passTo(p *packet, server uint32, out *Output) {
 	c.openedEvent(n, w)
 	p.handle, p.side, p.passed = handleOf(n, w), ClientSide, true
 	v := VerdictTranslate
-	if p.segment != SYN && p.segment != SYNData { // datagrams, and what is picked up on its way
+	if p.segment == SYN || p.segment == SYNData {
+		c.rememberSyn(n, w)
+	} else { // datagrams, and what is picked up on its way
 		c.passEstablished(p, w)
 		v = table[PassedSpliced][ClientSide][p.segment].Verdict
 	}
@@ -165,7 +167,7 @@ func (c *Core) fillPassed(p *packet, w *page, server uint32) {
 	copy(w[regs.PageClientAddress:], p.src[:])
 	c.fillServer(w, server, p.sport)
 	w[regs.PageChoice] = regs.ServiceDefaultGroup(c.service(uint32(p.service))[regs.ServiceDefault]) | regs.TableBankGeneration(c.r.Get(regs.TableBank))<<regs.PageChoiceGenerationShift
-	if control := c.serviceControl(w); regs.ServiceControlModule(control) != 0 {
+	if control := c.serviceControl(w); regs.ServiceControlModule(control) != 0 && p.expected < 0 { // what a module made the host expect it does not read
 		w[regs.PageControl] = regs.SetPageControlHostReason(w[regs.PageControl], reasonModule)
 	}
 	if p.class == classTCP {
@@ -178,6 +180,9 @@ func (c *Core) fillPassed(p *packet, w *page, server uint32) {
 func (c *Core) fillServer(w *page, server, port uint32) {
 	s := c.server(server)
 	w[regs.PageAIndex] = server
+	if returns(s) {
+		w[regs.PageAIndex] = regs.SetPageAIndexAnswers(server, answersVIP)
+	}
 	w[regs.PageALocal] = port
 	scale := uint32(regs.PageAScaleArmedMask | regs.PageAScaleChecksumReadyMask | regs.PageAScaleSackMask | regs.PageAScaleEcnMask)
 	if hop := c.hop(s); hop != nil {
@@ -337,11 +342,12 @@ func (c *Core) passSyn(p *packet, w *page, state State, out *Output) {
 }
 
 // passRestart brings a connection that is in use back to its handshake.
-func (c *Core) passRestart(_ *packet, w *page) {
+func (c *Core) passRestart(p *packet, w *page) {
 	c.count(regs.PassReused)
 	unstretch(w)
 	c.passedActive(w, SynRcvd)
 	c.setState(w, SynRcvd)
+	c.rememberSyn(p.handle&handleMask, w)
 }
 
 // passAgain gives a new SYN of the same client port a connection of its own.
@@ -554,15 +560,22 @@ func (c *Core) datagramToServer(p *packet, w *page, out *Output) {
 	if hop == nil || !c.fits(p, c.clientMTU(uint32(p.kind), s, hop)) {
 		return
 	}
-	t := p.b[p.tcp:p.payload:p.payload]
-	binary.BigEndian.PutUint16(t, uint16(regs.PageALocalPort(ld(w, regs.PageALocal))))
-	binary.BigEndian.PutUint16(t[2:], uint16(c.serverPort(s, w)))
-	updateDatagram(t, uint64(regs.PageAChecksumClient(ld(w, regs.PageAChecksum))))
+	tunnelled := regs.PageAIndexAnswers(index) == answersVIP
+	if !tunnelled {
+		t := p.b[p.tcp:p.payload:p.payload]
+		binary.BigEndian.PutUint16(t, uint16(regs.PageALocalPort(ld(w, regs.PageALocal))))
+		binary.BigEndian.PutUint16(t[2:], uint16(c.serverPort(s, w)))
+		updateDatagram(t, uint64(regs.PageAChecksumClient(ld(w, regs.PageAChecksum))))
+	}
 	if !c.readdressServer(p, w, index, s) {
 		return
 	}
 	c.tally(p, w, regs.PagePacketsClient, regs.PageBytesClient)
 	c.transmitted[ClientSide]++
+	if tunnelled {
+		c.wrap(p, s, hop, out)
+		return
+	}
 	c.emitHop(p, hop, out)
 }
 
@@ -661,14 +674,16 @@ func passedCounter(reason uint32) regs.Reg {
 	return closeCounters[reason]
 }
 
-// expirePassed looks at the page of a passed connection.
+// expirePassed looks at the page of a passed connection. Most pages are those of connections that live and are silent for
+// less than any time-out: the scan leaves them after one line of the page and one of the service.
 func (c *Core) expirePassed(n uint32, w *page, out *Output) {
 	const fins = regs.PageClientLinkFinClientMask | regs.PageClientLinkFinServerMask
 	if isTemplate(w) {
 		c.expireTemplate(n, w)
 		return
 	}
-	if c.abandoned(w) {
+	s := c.service(regs.PageIndexService(w[regs.PageIndex]))
+	if regs.ServiceControlExpireNodest(s[regs.ServiceControl]) != 0 && c.abandoned(w) {
 		if !datagrams(w) {
 			c.resetClient(w, out)
 			if !c.oneSided(w) {
@@ -678,7 +693,9 @@ func (c *Core) expirePassed(n uint32, w *page, out *Output) {
 		c.abort(n, w, reasonAbortNoServer)
 		return
 	}
-	c.keepTemplateNow(w)
+	if s[regs.ServicePersistence] != 0 {
+		c.keepTemplateNow(w)
+	}
 	if modular(w[regs.PageControl]) {
 		settle(w)
 	}
@@ -707,7 +724,7 @@ func (c *Core) expirePassed(n uint32, w *page, out *Output) {
 		}
 		fallthrough
 	case Spliced:
-		if silent < c.passedIdle(w) {
+		if silent < c.passedIdle(s, w) {
 			return
 		}
 		c.count(regs.TimerExpired)
@@ -718,20 +735,19 @@ func (c *Core) expirePassed(n uint32, w *page, out *Output) {
 	}
 }
 
-// abandoned says whether a connection is to end since its server is gone, not only closed to new connections.
+// abandoned says whether a connection's server is gone, not only closed to new connections.
 func (c *Core) abandoned(w *page) bool {
-	state := State(regs.PageControlState(w[regs.PageControl]))
-	return state != Quarantine && regs.ServiceControlExpireNodest(c.serviceControl(w)) != 0 &&
+	return State(regs.PageControlState(w[regs.PageControl])) != Quarantine &&
 		regs.ServerControlValid(c.server(regs.PageAIndexServer(w[regs.PageAIndex]))[regs.ServerControl]) == 0
 }
 
-// passedIdle is the idle time-out of a passed connection.
-func (c *Core) passedIdle(w *page) uint32 {
-	if !datagrams(w) {
-		return c.idle(w)
-	}
-	if t := c.service(regs.PageIndexService(w[regs.PageIndex]))[regs.ServiceIdle]; t != 0 {
+// passedIdle is the idle time-out of a passed connection of a service.
+func (c *Core) passedIdle(s []uint32, w *page) uint32 {
+	switch t := s[regs.ServiceIdle]; {
+	case t != 0:
 		return t
+	case datagrams(w):
+		return c.ticks(regs.TimerIdleDatagram)
 	}
-	return c.ticks(regs.TimerIdleDatagram)
+	return c.ticks(regs.TimerIdle)
 }

@@ -594,3 +594,42 @@ func TestPassedEvents(t *testing.T) {
 		t.Errorf("events %v, want %v", kinds, want)
 	}
 }
+
+// TestServerTwice: a server that has several entries, for several ways to it or with and without a port of its own, is
+// answered for by each: what it sends finds the connection under whichever entry that has.
+func TestServerTwice(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		before, after bool // which of the other entry and the connection's takes every port
+	}{{"two ways", false, false}, {"every port behind one", false, true}, {"one behind every port", true, false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, smallGeometry())
+			b.serve4(world4, 1, modeNAT, nil)
+			used := b.m.Server[regs.ServerWords:][:regs.ServerWords]
+			other := b.m.Server[:regs.ServerWords]
+			port := uint16(8080)
+			if tt.after {
+				port = 80 // what the client asks for
+				used[regs.ServerControl] = regs.SetServerControlPort(used[regs.ServerControl], 80)
+			}
+			copy(other, used)
+			for w, every := range map[*uint32]bool{&other[regs.ServerTunnel]: tt.before, &used[regs.ServerTunnel]: tt.after} {
+				if every {
+					*w |= regs.ServerTunnelAnyPortMask
+				}
+			}
+			b.m.Dirty = ^uint32(0)
+			b.attach()
+			b.now = 3 * time.Second
+			c := &conn{b: b, w: world4, port: 40001, cseq: 1000, sseq: 5000}
+			one(t, b.push(0, c.client(flagSYN, "", optMSS(1460)))[1])
+			c.sack, c.cack = c.cseq, c.sseq+1
+			reply := &tcp{from: world4.server, to: world4.client, sport: port, dport: c.port, seq: c.sseq, ack: c.sack, flags: flagSYN | flagACK, window: 1000,
+				srcMAC: serverMAC, dstMAC: portMAC[1]}
+			if got := one(t, b.push(1, buildFrame(t, reply))[0]); got.from != world4.vip || got.flags != flagSYN|flagACK {
+				t.Errorf("to the client: %v", got)
+			}
+			b.check(t)
+		})
+	}
+}

@@ -14,6 +14,7 @@ import (
 func TestPassedReference(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	b := newBench(t, smallGeometry())
+	b.jumbo()
 	b.now = time.Hour
 	worlds := []world{world4, world6}
 	worlds[1].vlanServer = 9

@@ -37,7 +37,10 @@ func (c *Core) commandPass(e *regs.CommandEntry, done *regs.CompletionEntry) uin
 			c.page(e.HandleN)[regs.PageControl]&regs.PageControlValidMask == 0 {
 			return statusStale
 		}
-		link = c.page(e.HandleN)
+		of := *c.page(e.HandleN) // whose page may be the one that makes room
+		if link = &of; regs.PageClientLinkVlan(of[regs.PageClientLink]) != who.vlan {
+			return statusArgument // the client's answers would not find the page
+		}
 	}
 	n, ok := c.allocate()
 	if !ok {
@@ -54,13 +57,17 @@ func (c *Core) commandPass(e *regs.CommandEntry, done *regs.CompletionEntry) uin
 	c.fillExpected(w, link, &who, service, server)
 	if port != 0 {
 		w[regs.PageALocal] = port
+		if link != nil && regs.PageAIndexAnswers(link[regs.PageAIndex]) == answersLocal {
+			w[regs.PageAIndex] = regs.SetPageAIndexLocalAddress(regs.SetPageAIndexAnswers(server, answersLocal), regs.PageAIndexLocalAddress(link[regs.PageAIndex]))
+			w[regs.PageBLocal] = port
+		}
 		w[regs.PageAChecksum] = c.differences(w)
 	}
 	if e.FlagsModule != 0 {
 		w[regs.PageControl] = regs.SetPageControlHostReason(w[regs.PageControl], reasonModule)
 	}
 	c.serverUse(w, 1)
-	if answers(c.server(server)) {
+	if comesBack(c.server(server)) {
 		sk, h := c.serverKey(w, 0)
 		if result = c.cams[ServerSide].Insert(&sk, h, handleOf(n, w), false); result == cam.Exists && c.recycleHolder(&sk, h) {
 			result = c.cams[ServerSide].Insert(&sk, h, handleOf(n, w), false)

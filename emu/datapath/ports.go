@@ -139,6 +139,10 @@ func (c *Core) giveBack(w *page, leg int) {
 	if regs.PageAIndexAnswers(index) != answersLocal {
 		return
 	}
+	if isPassed(w) && w[regs.PageBLocal] != 0 { // a port of the host's
+		w[regs.PageAIndex+leg] = regs.PageAIndexServer(index)
+		return
+	}
 	const fins = regs.PageClientLinkFinClientAckedMask | regs.PageClientLinkFinServerAckedMask
 	seq, timestamp := serverSees(w, serverHas(w, leg))+w[regs.PageADeltaClient+leg], uint32(0)
 	if w[regs.PageClientLink]&fins == fins && w[regs.PageAScale+leg]&regs.PageAScaleTimestampsMask != 0 {

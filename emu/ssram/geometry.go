@@ -58,7 +58,7 @@ func (g *Geometry) entries(memory int) uint64 {
 		regs.MemNextHop: uint64(g.NextHops), regs.MemVip: uint64(g.Vips), regs.MemLocalAddress: uint64(g.LocalAddresses),
 		regs.MemLocalPort:   uint64(g.LocalPorts),
 		regs.MemAddressList: uint64(g.Pages), regs.MemQuarantineList: uint64(g.Pages), regs.MemHeadList: uint64(g.Heads),
-		regs.MemSourceBucket: uint64(g.SourceBuckets),
+		regs.MemSourceBucket: uint64(g.SourceBuckets), regs.MemHalfOpenList: uint64(g.Pages),
 	}[memory]
 }
 

@@ -27,7 +27,7 @@ type Memory struct {
 	RuleCounter, Slot, GroupState, Server, ServerState []uint32
 	NextHop, Vip, LocalAddress                         []uint32
 	LocalPort, AddressList, QuarantineList, HeadList   []uint32
-	SourceBucket                                       []uint32
+	SourceBucket, HalfOpenList                         []uint32
 
 	// Dirty collects Dirty bits of stores through Store32, WriteAt and Clear. Whoever keeps an index of a memory
 	// rebuilds it and clears the bit before the next batch.
@@ -84,7 +84,7 @@ func (m *Memory) layout() {
 		regs.MemServer: {&m.Server}, regs.MemServerState: {&m.ServerState}, regs.MemNextHop: {&m.NextHop},
 		regs.MemVip: {&m.Vip}, regs.MemLocalAddress: {&m.LocalAddress}, regs.MemLocalPort: {&m.LocalPort},
 		regs.MemAddressList: {&m.AddressList}, regs.MemQuarantineList: {&m.QuarantineList}, regs.MemHeadList: {&m.HeadList},
-		regs.MemSourceBucket: {&m.SourceBucket},
+		regs.MemSourceBucket: {&m.SourceBucket}, regs.MemHalfOpenList: {&m.HalfOpenList},
 	}
 	dirty := [len(regs.Memories)]uint32{
 		regs.MemPage: DirtyPages, regs.MemCamClient: DirtyCam, regs.MemCamServer: DirtyCam,

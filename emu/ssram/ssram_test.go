@@ -33,7 +33,7 @@ func (m *Memory) views() [][][]uint32 {
 	return [][][]uint32{
 		{m.Pages}, {heads}, {m.CamClient}, {m.CamServer}, m.Url[:], m.Rule[:], {m.RuleCounter}, {m.Slot}, m.Listener[:], m.Service[:],
 		m.Group[:], {m.GroupState}, {m.Server}, {m.ServerState}, {m.NextHop}, {m.Vip}, {m.LocalAddress}, {m.LocalPort},
-		{m.AddressList}, {m.QuarantineList}, {m.HeadList}, {m.SourceBucket},
+		{m.AddressList}, {m.QuarantineList}, {m.HeadList}, {m.SourceBucket}, {m.HalfOpenList},
 	}
 }
 

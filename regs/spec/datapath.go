@@ -136,8 +136,11 @@ func amu() Block {
 			{Name: "quarantine_head", Offset: 0x1c, Access: RO, Class: Pointer, Doc: "Oldest slot of the quarantine list."},
 			{Name: "quarantine_tail", Offset: 0x20, Access: RO, Class: Pointer, Doc: "Slot of the quarantine list the next entry goes to."},
 			{Name: "quarantined", Offset: 0x24, Access: RO, Class: Status, Max: number, Unit: "pages", Doc: "Entries in the quarantine list, those that left early included."},
-			{Name: "low_watermark", Offset: 0x28, Access: RW, Class: Control, Unit: "pages", Fields: []Field{{Name: "pages", Lsb: 0, Width: 20, Reset: 64, Doc: "Number of free pages."}}, Doc: "With fewer free pages than this, quarantine ends early, oldest first."},
+			{Name: "low_watermark", Offset: 0x28, Access: RW, Class: Control, Unit: "pages", Fields: []Field{{Name: "pages", Lsb: 0, Width: 20, Reset: 64, Doc: "Number of free pages."}}, Doc: "With fewer free pages than this, quarantine ends early, oldest first; where none is in quarantine, passed connections that only their SYN is known of."},
 			{Name: "live", Offset: 0x2c, Access: RO, Class: Status, Max: number, Unit: "connections", Doc: "Pages that are neither free nor in quarantine."},
+			{Name: "half_open_head", Offset: 0x30, Access: RO, Class: Pointer, Doc: "Oldest slot of the half-open list."},
+			{Name: "half_open_tail", Offset: 0x34, Access: RO, Class: Pointer, Doc: "Slot of the half-open list the next entry goes to."},
+			{Name: "half_open", Offset: 0x38, Access: RO, Class: Status, Max: number, Unit: "pages", Doc: "Entries in the half-open list, those that came further or to an end included."},
 			{Name: "bulk_sequence", Offset: 0x40, Access: RO, Class: Pointer, Doc: "Sequence number of the bulk command going on."},
 			{Name: "bulk_verb", Offset: 0x44, Access: RO, Class: Status, Fields: []Field{f("verb", 0, 8, "Command verb.")}, Doc: "What the bulk command does."},
 			{Name: "bulk_offset", Offset: 0x48, Access: RO, Class: Status, Max: Bar2Bytes, Unit: "bytes", Doc: "Where in BAR2 it goes on."},
@@ -155,6 +158,7 @@ func amu() Block {
 			count{"commands", "", "Commands carried out."},
 			count{"stale_handle", "", "Commands whose generation was not the page's."},
 			count{"command_error", "", "Commands refused for any other reason."},
+			count{"half_open_early", "connections", "Passed connections given up before their handshake was over: low watermark."},
 		)),
 	}
 }

@@ -110,7 +110,7 @@ func page() Format {
 	)
 	return Format{Name: "page", Bytes: 256, Words: words,
 		Doc: "Everything about one connection. The common words and leg set A lie in bytes 0–127, leg set B in 128–191, what a translated packet does not touch in 192–255. " +
-			"A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on."}
+			"A passed connection has one leg only; where its payload goes by way of the host, b_delta_client and b_delta_server say how many bytes longer the streams of its ends are before boundary_client and boundary_server, b_seq_client and b_seq_server from there on. b_local is not zero where its local port is the host's, which no list has."}
 }
 
 func camWord() Format {
@@ -375,7 +375,7 @@ func commandDescriptor() Format {
 			f("last", 6, 1, "connect: boundary is the end of the only request."), f("keep", 7, 1, "take: the head buffer keeps its bytes, and the client is told nothing."),
 			f("server_stream", 8, 1, "adjust: the stream of the server."), f("template", 9, 1, "pass: a template, no connection."), f("module", 10, 1, "pass: payload goes by way of the host."), f("from_server", 11, 1, "pass: the server begins; the client's link is that of the connection in the handle word.")),
 		w("cookie", 8, "", "Returned in the completion."),
-		w("bar2_offset", 9, "bytes", "Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. pass: server index, and in the upper half the source port that the server is to see; zero: the client's."),
+		w("bar2_offset", 9, "bytes", "Bulk verbs: start in BAR2. snapshot: start in BAR0. connect: rule that matched, plus one; zero: as the page says. pass: server index, and in the upper half the source port that the server is to see; zero: the client's. With from_server it is of the local address of the connection in the handle word, where that has one."),
 		w("value", 10, "", "fill: the word. connect with replace: bytes that the host inserted, less those it took out (two's complement). adjust: bytes by which the stream is longer from boundary on (two's complement)."),
 		w("key_control", 11, "", "CAM verbs: control word of the key.", f("valid", 0, 1, "One."), kind(1), f("leg_b", 5, 1, "Leg set B."), f("protocol", 8, 8, "IP protocol."), f("vlan", 16, 12, "VLAN id.")),
 		w("key_ports", 12, "", "CAM verbs: ports. connect: port is the source port the server is to see; zero: the client's.", f("port", 0, 16, "Client or local port."), f("destination", 16, 16, "Port of the VIP.")),

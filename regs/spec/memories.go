@@ -47,5 +47,7 @@ func memories() []Memory {
 			Doc: "The free list of the head buffers, a stack of head.free entries."},
 		{Name: "source_bucket", Format: "source_bucket", Offset: 492 * mib, Count: 1 << 16, Max: 1 << 18, Geometry: "source_buckets",
 			Doc: "Token buckets of the SYN defence, by keyed hash of the client's address."},
+		{Name: "half_open_list", Format: "list_entry", Offset: 496 * mib, Count: 294_912, Max: 1 << 19, Geometry: "pages",
+			Doc: "Passed connections by the time of their SYN, a FIFO of n and generation."},
 	}
 }

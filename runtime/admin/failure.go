@@ -54,6 +54,7 @@ var kinds = []struct {
 	{errTooLarge, http.StatusRequestEntityTooLarge, 2, fmt.Sprintf("send less: a configuration file has at most %d bytes", config.MaxBytes)},
 	{errSlow, http.StatusRequestTimeout, 2, "send the whole body"},
 	{errNoRuntime, http.StatusServiceUnavailable, 1, "start one: splicectl run -c FILE"},
+	{daemon.ErrUnconfigured, http.StatusServiceUnavailable, 1, "wait until the first configuration is in force"},
 	{view.ErrNotFound, http.StatusNotFound, 1, "list what there is: splicectl conn list, cam list, reg list"},
 	{errNoZone, http.StatusNotFound, 1, "add dns: to the configuration, with zone, listen or file, nameserver and records"},
 	{view.ErrRefused, http.StatusConflict, 6, "see the register's access kind: splicectl reg list"},

@@ -74,6 +74,7 @@ var endpoints = []endpoint{
 	{"GET /v1/groups", "list groups", (*server).groups},
 	{"GET /v1/servers", "list servers", (*server).servers},
 	{"GET /v1/neighbours", "list neighbours", (*server).neighbours},
+	{"POST /v1/doctor", "examine what is around the card", (*server).doctor},
 	{"GET /v1/dns", "show zone", (*server).dns},
 	{"GET /v1/stats", "read statistics", (*server).stats},
 	{"GET /v1/events", "list events", (*server).events},

@@ -248,7 +248,7 @@ func TestBareCard(t *testing.T) {
 			t.Errorf("GET %s: status %d, want %d: %v", path, status, want, v)
 		}
 	}
-	for path, want := range map[string]int{"/v1/config/check": 200, "/v1/config/diff": 200, "/v1/config/apply": 503} {
+	for path, want := range map[string]int{"/v1/config/check": 200, "/v1/config/diff": 200, "/v1/config/apply": 503, "/v1/doctor": 503} {
 		if status, v := ask(t, h, "POST", path, file(t, good)); status != want {
 			t.Errorf("POST %s: status %d, want %d: %v", path, status, want, v)
 		}

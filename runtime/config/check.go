@@ -197,7 +197,11 @@ func (k *checker) listeners() {
 			if asked := k.asked[l]; len(asked) > 0 {
 				last := asked[len(asked)-1]
 				if len(last.Source) == 0 || last == s {
-					k.problem(at, item, "%s is listened on at line %d already", listenerName(l), last.listen(l).At.Line)
+					behind := ""
+					if last != s && len(s.Source) > 0 {
+						behind = fmt.Sprintf(", by service %s for every client: put %s before it", last.Name, s.Name)
+					}
+					k.problem(at, item, "%s is listened on at line %d already%s", listenerName(l), last.listen(l).At.Line, behind)
 					continue
 				}
 			}

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"encoding/binary"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -85,7 +87,7 @@ func (d *decoder) protocol(v value, s *Service) {
 // layer4 are the keys of a service about connections that are passed on, and about which clients it takes.
 func (d *decoder) layer4(s *Service) []field {
 	return []field{
-		{"mode", func(v value) { d.word(v, "mode", modes[:], nil) }},
+		{"mode", func(v value) { d.way(v, "mode", modes[:]) }},
 		{"source", func(v value) { s.Source = d.sources(v) }},
 		{"one_packet", func(v value) {
 			d.say(v)
@@ -149,7 +151,7 @@ func (d *decoder) persistence(v value, s *Service) {
 	}
 	ok := d.mapping(v, "persistence", []field{
 		{"time", byAddress(func(v value) { d.duration(v, &p.Time) })},
-		{"netmask", byAddress(func(v value) { p.Netmask = uint8(d.number(v, "netmask", 1, 32)) })},
+		{"netmask", byAddress(func(v value) { p.Netmask = d.netmask(v) })},
 		{"netmask6", byAddress(func(v value) { p.Netmask6 = uint8(d.number(v, "netmask6", 1, 128)) })},
 		{"ports", byAddress(func(v value) { p.AllPorts = d.word(v, "ports", []string{"each", "all"}, nil) == "all" })},
 		{"cookie", cookie},
@@ -299,7 +301,7 @@ func (d *decoder) hashes(v value, g *Group) {
 
 // method decodes how packets reach servers.
 func (d *decoder) method(v value) Mode {
-	return Mode(max(slices.Index(modes[:], d.word(v, "method", modes[NAT:], nil)), 0))
+	return Mode(max(slices.Index(modes[:], d.way(v, "method", modes[NAT:])), 0))
 }
 
 func (d *decoder) returns(v value) bool {
@@ -391,4 +393,35 @@ func (s *Server) inherit(all *Server, own map[string]bool) {
 	if !own["profile"] {
 		s.Profile = all.Profile
 	}
+}
+
+// netmask decodes how many bits of an IPv4 address count. As four numbers, as ipvsadm has it, it is an error that says how
+// many bits these are.
+func (d *decoder) netmask(v value) uint8 {
+	if n, ok := v.node.(*ast.StringNode); ok {
+		if a, err := netip.ParseAddr(n.Value); err == nil && a.Is4() {
+			b := a.As4()
+			m := binary.BigEndian.Uint32(b[:])
+			if ones := bits.LeadingZeros32(^m); ones > 0 && m<<ones == 0 {
+				d.problem(v.at, v.key, "wants the number of bits: for %s write %d", n.Value, ones)
+				return 32
+			}
+		}
+	}
+	return uint8(d.number(v, "netmask", 1, 32))
+}
+
+// others are the words that other programs have for the modes, which no edit distance leads to.
+var others = map[string]Mode{"masq": NAT, "masquerade": NAT, "masquerading": NAT, "route": DR, "droute": DR, "gate": DR, "gateway": DR, "direct": DR, "tunnel": Tun, "tunneling": Tun, "ipip": Tun, "fnat": FullNAT}
+
+// way decodes a mode.
+func (d *decoder) way(v value, what string, words []string) string {
+	before := len(d.problems)
+	got := d.word(v, what, words, nil)
+	if s, ok := v.node.(*ast.StringNode); ok && len(d.problems) > before {
+		if m, ok := others[strings.ToLower(s.Value)]; ok {
+			d.problems[before].Near = m.String()
+		}
+	}
+	return got
 }

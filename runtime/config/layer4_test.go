@@ -142,6 +142,10 @@ func TestLayer4Problems(t *testing.T) {
 		want       string // in the error; empty: there is none
 		near       string
 	}{
+		{"mode of ipvsadm", layer4("mode: masq", "", ""), `"masq" is no mode`, "nat"},
+		{"mode of keepalived", layer4("mode: droute", "", ""), `"droute" is no mode`, "dr"},
+		{"netmask of ipvsadm", layer4("mode: nat\n    persistence: {time: 300s, netmask: 255.255.255.0}", "", ""), "persistence.netmask: wants the number of bits: for 255.255.255.0 write 24", ""},
+		{"netmask with holes", layer4("mode: nat\n    persistence: {time: 300s, netmask: 255.0.255.0}", "", ""), `wants netmask (1 to 32), got "255.0.255.0"`, ""},
 		{"mode near", layer4("mode: fulnat", "", ""), `x.yaml:9:11: services[0].mode: "fulnat" is no mode; there is splice, nat, fullnat, tun, dr`, "fullnat"},
 		{"http passed on", layer4("mode: nat\n    protocol: http", "", ""), "services[0].protocol: with mode: nat nobody reads http", ""},
 		{"udp spliced", layer4("protocol: udp", "", ""), "datagrams cannot be spliced", ""},
@@ -223,7 +227,7 @@ func TestLayer4Problems(t *testing.T) {
 		{"tcp and udp", strings.Replace(layer4("mode: nat", "", ""), "groups:", "  - {name: u, listen: [198.18.0.80:80], mode: nat, protocol: udp, default: app}\ngroups:", 1), "", ""},
 
 		{"source not a net", layer4("source: [x]", "", ""), `services[0].source[0]: "x" is no network`, ""},
-		{"second without the first's source", strings.Replace(layer4("", "", ""), "groups:", "  - {name: b, listen: [198.18.0.80:80], default: app, source: [198.18.0.0/25]}\ngroups:", 1), "198.18.0.80:80/tcp is listened on at line 7 already", ""},
+		{"second without the first's source", strings.Replace(layer4("", "", ""), "groups:", "  - {name: b, listen: [198.18.0.80:80], default: app, source: [198.18.0.0/25]}\ngroups:", 1), "198.18.0.80:80/tcp is listened on at line 7 already, by service web for every client: put b before it", ""},
 		{"first with source", strings.Replace(layer4("source: 198.18.0.0/25", "", ""), "groups:", "  - {name: b, listen: [198.18.0.80:80], default: app}\ngroups:", 1), "", ""},
 		{"who is next differs", strings.NewReplacer("[198.18.0.80:80]", "[198.18.0.80:80, 198.18.0.80:81]", "groups:", "  - {name: b, listen: [198.18.0.80:80], default: app}\ngroups:").Replace(layer4("source: 198.18.0.0/25", "", "")),
 			"who is asked after service web has to be the same for all its listeners: at 198.18.0.80:81/tcp it is nobody, at 198.18.0.80:80 b", ""},

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"splicenic/runtime/config"
+	"splicenic/runtime/exception"
 	"splicenic/runtime/health"
 	"splicenic/runtime/view"
 )
@@ -69,7 +70,7 @@ func (d *Daemon) check() bool {
 	}
 	d.checks.packets = d.checks.checker.Step(d.now, d.checks.packets[:0])
 	for _, p := range d.checks.packets {
-		d.h.Send(p.Data, p.To)
+		d.h.Send(p.Data, p.To, exception.Check)
 	}
 	clear(d.checks.packets)
 	for _, e := range d.checks.checker.Events() {
@@ -121,11 +122,17 @@ func (d *Daemon) serves(in *Inputs) {
 	d.checks.quorums = in.Quorums
 }
 
-// Close ends what the daemon's health checks run. It is the last call.
+// Close ends what the daemon's health checks run, and an examination that somebody waits for. It is the last call.
 func (d *Daemon) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.checks.checker.Close()
+	d.ended = true
+	if d.exam != nil {
+		d.exam.err = errEnded
+		close(d.exam.done)
+		d.exam = nil
+	}
 }
 
 // weight is what a server of a group counts for new connections: the operator's weight or the configuration's, and none

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -80,6 +81,9 @@ type Daemon struct {
 	logging  logging
 
 	publishing publishing
+	exam       *exam    // nil: none is going on
+	examKey    [32]byte // of the next
+	ended      bool     // Close was called
 
 	exceptions [batch]driver.Exception
 	descriptor [batch]regs.EventEntry
@@ -116,7 +120,8 @@ func New(cfg Config) (*Daemon, error) {
 		return nil, fmt.Errorf("start daemon: make key: %w", err)
 	}
 	d.checks.checker = health.NewChecker(key)
-	d.h = exception.New(exception.Config{Emit: d.emit, Reset: d.reset, Connect: d.connect, Take: d.take, Feed: d.feed, Reply: d.reply, Tell: d.refused, Others: d.others, Find: d.find, Connection: d.connection, Reinject: d.reinject, ReinjectBack: d.reinjectBack, Check: d.deliver, Key: key})
+	d.h = exception.New(exception.Config{Emit: d.emit, Reset: d.reset, Connect: d.connect, Take: d.take, Feed: d.feed, Reply: d.reply, Tell: d.refused, Others: d.others, Find: d.find, Connection: d.connection, Reinject: d.reinject, ReinjectBack: d.reinjectBack, ReinjectDone: d.reinjectDone, Pass: d.pass, Adjust: d.adjust, Free: d.free, Check: d.deliver, Examine: d.examined, Key: key})
+	d.examKey = sha256.Sum256(append([]byte("examination"), key[:]...))
 	d.logging = newLogging(d)
 	d.publishing = newPublishing(d, key)
 	d.status.Started = d.wall()
@@ -134,6 +139,11 @@ func (d *Daemon) emit(port int, frame []byte) error { return d.inject(d.card.Emi
 // reinject queues a frame for a parser.
 func (d *Daemon) reinject(port int, frame []byte) error {
 	return d.inject(d.card.Reinject, port, frame)
+}
+
+// reinjectDone queues a frame for a parser whose payload was read.
+func (d *Daemon) reinjectDone(port int, frame []byte) error {
+	return d.inject(d.card.ReinjectDone, port, frame)
 }
 
 // reinjectBack queues a frame for a parser that is to come back.
@@ -171,6 +181,7 @@ func (d *Daemon) step(now time.Duration) {
 		d.drainEvents()
 		d.h.Advance(d.now)
 		checked := d.check()
+		d.examine()
 		if d.open() || checked || d.h.Neighbours().Version() != d.seen || d.h.PathVersion() != d.paths || d.h.Prober().Version() != d.known {
 			d.refresh()
 		}
@@ -285,6 +296,9 @@ func (d *Daemon) Next() time.Duration {
 	next := min(d.h.Next(), d.release, d.checks.checker.Next())
 	if d.opening && d.openBy != 0 {
 		next = min(next, d.openBy)
+	}
+	if d.exam != nil {
+		next = min(next, d.exam.Next())
 	}
 	for _, t := range d.draining {
 		next = min(next, t.by)

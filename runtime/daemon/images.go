@@ -176,14 +176,20 @@ func (im *Image) assign(in *Inputs, old *indexes, keep *held) (err error) {
 				return fmt.Errorf("no port's subnet holds server %s and no gateway leads there", s.Addr)
 			}
 			p.nat64 = p.method == config.NAT && s.Addr.Addr().Is6() && four
-			name := p.name()
-			if first, ok := places[name]; ok {
-				first.nat64, first.drain = first.nat64 || p.nat64, max(first.drain, p.drain)
-				places[name] = first
-				continue
+			all := []place{p}
+			if modular(c, pool) {
+				all = append(all, p.everyPort(p.udp))
 			}
-			servers = append(servers, name)
-			places[name] = p
+			for _, p := range all {
+				name := p.name()
+				if first, ok := places[name]; ok {
+					first.nat64, first.drain = first.nat64 || p.nat64, max(first.drain, p.drain)
+					places[name] = first
+					continue
+				}
+				servers = append(servers, name)
+				places[name] = p
+			}
 		}
 	}
 	for _, t := range []struct {
@@ -219,6 +225,11 @@ func (im *Image) assign(in *Inputs, old *indexes, keep *held) (err error) {
 		return err
 	}
 	return im.assignHops(in, old)
+}
+
+// modular says whether a service with an application module uses a pool.
+func modular(c *config.Config, pool config.Pool) bool {
+	return slices.ContainsFunc(c.Users(pool), func(s *config.Service) bool { return s.Module != "" })
 }
 
 // assignLocals gives the local addresses of all servers that still have an entry their indexes.

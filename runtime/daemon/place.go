@@ -63,6 +63,13 @@ func (p *place) name() string {
 	return name
 }
 
+// everyPort is the server by any port: where the connections go that an application module announces.
+func (p *place) everyPort(udp bool) place {
+	every := *p
+	every.addr, every.udp, every.left = netip.AddrPortFrom(p.addr.Addr(), 0), udp, nil
+	return every
+}
+
 // digestOf names a set of addresses.
 func digestOf(list []netip.Addr) string {
 	words := make([]string, len(list))

@@ -71,6 +71,9 @@ func (im *Image) plan(in *Inputs, index uint32) error {
 			servers = append(servers, x)
 		}
 	}
+	if schedule.Kind(g.Scheduler).Hashes() && from.Group != nil {
+		in.leaveOut(from, servers)
+	}
 	if i := g.Prefer - 1; i >= 0 && from.Group == g && !in.Down[g.Servers[i].Addr] && !in.Dead[member{g.Name, g.Servers[i].Addr}] {
 		servers = servers[i : i+1]
 		servers[0].Weight = max(servers[0].Weight, 1) // who comes back comes even to a server that takes no new clients
@@ -86,6 +89,24 @@ func (im *Image) plan(in *Inputs, index uint32) error {
 	p.Refresh = p.Refresh || grow > 1 || o.Destinations != nil
 	im.plans[index], im.slots[index] = p, p.Slots
 	return nil
+}
+
+// leaveOut takes the servers whose next hop is not resolved out of a table that the card hashes into: there a client whose
+// place is theirs has no other, while a walk passes them over. Where that would leave none they stay.
+func (in *Inputs) leaveOut(pool config.Pool, servers []schedule.Server) {
+	resolved := make([]bool, len(servers))
+	any := false
+	for i := range servers {
+		p, ok := in.serverPlace(pool, &pool.Group.Servers[i])
+		_, known := in.Neighbours[p.hop.Hop]
+		resolved[i] = ok && known
+		any = any || resolved[i] && servers[i].Weight != 0
+	}
+	for i := range servers {
+		if any && !resolved[i] {
+			servers[i].Weight = 0
+		}
+	}
 }
 
 // seed is the key of a group's hash: cards with the same configuration hash alike.

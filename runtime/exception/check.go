@@ -8,6 +8,15 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
+// examine offers a frame to the examination that is going on. It comes before everything else, as health checks do.
+func (h *Handler) examine(port int, frame []byte) bool {
+	if h.cfg.Examine == nil || !h.cfg.Examine(port, frame) {
+		return false
+	}
+	h.count(ExamineAnswer)
+	return true
+}
+
 // check offers a frame to the health checks. It comes before everything that a flood of others has its bounds in: what
 // answers a check in flight is known by a look at a few fields, and a server must not be down because somebody else is loud.
 func (h *Handler) check(frame []byte) bool {
@@ -46,8 +55,9 @@ func (h *Handler) Source(server netip.Addr) (from netip.Addr, ready bool) {
 	return h.near(hop), state.Usable()
 }
 
-// Send sends an IP packet from an address of ours to a server. One that is lost here is as good as lost on the way.
-func (h *Handler) Send(packet []byte, server netip.Addr) {
+// Send sends an IP packet from an address of ours to a server, for the reason that is counted. One that is lost here is as
+// good as lost on the way.
+func (h *Handler) Send(packet []byte, server netip.Addr, why Reason) {
 	hop, ok := h.st.Config.Route(server)
 	if !ok || hop.Port >= len(h.st.Ports) {
 		h.count(DropNextHop)
@@ -59,10 +69,17 @@ func (h *Handler) Send(packet []byte, server netip.Addr) {
 		return
 	}
 	kind := layers.EthernetTypeIPv4
-	if server.Is6() {
+	if len(packet) > 0 && packet[0]>>4 == 6 {
 		kind = layers.EthernetTypeIPv6
 	}
 	if h.emit(hop.Port, hop.VLAN, mac, kind, gopacket.Payload(packet)) {
-		h.count(Check)
+		h.count(why)
+	}
+}
+
+// SendFrame sends an Ethernet frame that asks the stations at a port for something.
+func (h *Handler) SendFrame(frame []byte, port int) {
+	if h.send(port, frame) {
+		h.count(Examine)
 	}
 }

@@ -66,6 +66,7 @@ func (s *store) unused(now time.Duration) (list []uint32) {
 func (h *Handler) Closed(handle uint32) {
 	h.gathers.drop(handle)
 	h.feeds.drop(handle)
+	delete(h.readings.of, handle)
 }
 
 // sweep forgets connections whose end nobody told.

@@ -18,7 +18,7 @@ import (
 	"splicenic/runtime/neighbour"
 )
 
-// Config joins a Handler to its card. All functions are needed but Tell and Check.
+// Config joins a Handler to its card. All functions are needed but Tell, Check and Examine.
 type Config struct {
 	// Emit sends a frame out of a port. The frame is valid during the call.
 	Emit func(port int, frame []byte) error
@@ -43,11 +43,22 @@ type Config struct {
 	Reinject func(port int, frame []byte) error
 	// ReinjectBack does the same, but what would go to a wire comes back as an exception, however long, with the cookie.
 	ReinjectBack func(port int, frame []byte, cookie uint32) error
+	// ReinjectDone does that for a segment or datagram whose payload a module has read.
+	ReinjectDone func(port int, frame []byte) error
+	// Pass makes ready for a connection that follows another. KeyTaken says that there is one like it.
+	Pass func(x *Pass) (handle uint32, outcome Outcome)
+	// Adjust makes a stream of a connection longer from a sequence number on; TooLate says that it waits for the receiver.
+	Adjust func(handle uint32, server bool, boundary uint32, bytes int32) Outcome
+	// Free forgets a connection or what leads to one.
+	Free func(handle uint32)
 	// Tell is told, at a bounded rate, whom a service refused and why. nil: nobody is.
 	Tell func(client netip.AddrPort, service string, why Reason)
 	// Check takes an IP packet that came for an address of the card's, which is valid during the call; false where it
 	// answers no health check. nil: there are none.
 	Check func(packet []byte) bool
+	// Examine takes a frame that came in at a port, which is valid during the call; false where it does not answer the
+	// examination that is going on, or others have to know of it, too. nil: there is none.
+	Examine func(port int, frame []byte) bool
 	// Key makes the numbers of probes hard to guess. It may be zero where nobody guesses.
 	Key [32]byte
 }
@@ -123,6 +134,7 @@ type Handler struct {
 	proxied        uint64               // connections that a server was told of by a PROXY header
 	name           [8]byte              // of this handler, in the names of those
 	shares         shares
+	readings       readings
 
 	prober   *health.Prober
 	resolved uint64 // version of the neighbours that the prober knows
@@ -228,6 +240,9 @@ func (h *Handler) Counters() [reasons]uint64 {
 	c := h.counters
 	c[DropFragmentExpired] += h.fragments.Expired
 	c[DropFragmentFull] += h.fragments.Evicted
+	t := &h.readings.tally
+	c[ModuleLate], c[ModuleLong], c[ModuleWaits] = t.Late, t.Long, t.Waits
+	c[ModuleExpired] = h.readings.expected.Expired + h.readings.expected.Evicted
 	return c
 }
 
@@ -248,6 +263,7 @@ func (h *Handler) Advance(now time.Duration) {
 	h.shares = shares{dropped: h.shares.dropped}
 	h.sweep(now)
 	h.paths.expire(now)
+	h.readings.expected.Expire(now)
 	h.fragments.Expire(now)
 	h.nat.Expire(now)
 	h.actions = h.table.Advance(now, h.actions[:0], h.hopFailed)
@@ -271,7 +287,7 @@ func (h *Handler) Handle(e *regs.ExceptionEntry, frame []byte, now time.Duration
 		h.back(int(e.ControlPort), frame, e.Back)
 		return
 	}
-	if h.check(frame) {
+	if h.examine(int(e.ControlPort), frame) || h.check(frame) {
 		return
 	}
 	if !h.shares.frame(e.ReasonReason) {
@@ -296,6 +312,9 @@ func (h *Handler) Handle(e *regs.ExceptionEntry, frame []byte, now time.Duration
 	case e.ReasonReason == regs.ExceptionReasonReasonTooBig:
 		h.tooBigFor(p, e)
 	case e.ReasonReason == regs.ExceptionReasonReasonFragment && h.fragment(p):
+	case e.ReasonReason == regs.ExceptionReasonReasonModule:
+		h.readAlong(p, e)
+	case h.followed(p, e):
 	case h.splice(p):
 	case h.inward(p):
 	case h.ours(p.dst):

@@ -62,6 +62,22 @@ const (
 	ProbeAnswer  // what came back
 	Check        // a packet that asks a server whether it works
 	CheckAnswer  // what came back
+	Examine      // a packet of an examination
+	ExamineAnswer
+
+	ModuleAltered    // a line that a module altered
+	ModuleExpects    // a line that announced a connection
+	ModuleOpened     // a connection that a server began as announced
+	ModuleForeign    // a line that named somebody else's address
+	ModuleUnreadable // a line that a module could not read
+	ModuleNoPort     // a line for which no local port was free
+	ModuleEncrypted  // a control connection that is encrypted now: what follows it is not known
+	ModuleUnread     // a segment that went on unread: of a service without module, as the configuration is now
+	ModuleEvicted    // the oldest of too many connections, read anew from its next line on
+	ModuleLate       // a line that should have been altered, and had gone on in part
+	ModuleLong       // a line too long to be read
+	ModuleWaits      // a line that waits until the receiver has all before the last altered one: it comes again
+	ModuleExpired    // an announced connection that nobody opened in time
 
 	DropMalformed   // cannot be decoded, or a checksum is wrong
 	DropIgnored     // ARP, neighbour discovery or ICMP that is not for us
@@ -102,6 +118,8 @@ const (
 	DropSNATFull         // more sessions than there may be
 	DropSNATUnknown      // a packet to the pool that no server waits for
 	DropSNATHairpin      // a packet from a server to the pool
+	DropModuleHeld       // a segment of a line whose end is not there yet, or behind one that is missing: it comes again
+	DropModuleExpect     // a connection that was announced and could not be made ready for
 	Conflict             // somebody else uses an address of ours
 
 	reasons
@@ -111,11 +129,12 @@ var reasonNames = [reasons]string{
 	"arp_reply", "neighbour_reply", "echo_reply", "reset", "unreachable", "host_unreachable", "time_exceeded", "too_big", "forwarded", "learned", "refused", "replied", "alerted", "answered", "rule_by_host", "rewritten", "gathered", "head_gathered", "fed", "sorry", "end_unknown", "behind_last", "client_gone",
 	"refused_request", "refused_version", "refused_target", "refused_head", "refused_timeout", "refused_no_rule", "refused_no_server", "refused_not_http", "refused_not_tls", "refused_h2c", "refused_hello", "refused_too_many",
 	"server_again", "port_moved", "solicited", "announced",
-	"icmp_to_client", "icmp_to_server", "icmp_own", "path_mtu", "fragment_kept", "reassembled", "fragmented", "fragment_sent", "snat_out", "snat_in", "snat_error", "probe", "probe_answer", "check", "check_answer",
+	"icmp_to_client", "icmp_to_server", "icmp_own", "path_mtu", "fragment_kept", "reassembled", "fragmented", "fragment_sent", "snat_out", "snat_in", "snat_error", "probe", "probe_answer", "check", "check_answer", "examine", "examine_answer",
+	"module_altered", "module_expects", "module_opened", "module_foreign", "module_unreadable", "module_no_port", "module_encrypted", "module_unread", "module_evicted", "module_late", "module_long", "module_waits", "module_expired",
 	"drop_malformed", "drop_ignored", "drop_forward_off", "drop_no_route", "drop_source", "drop_destination", "drop_fragment",
 	"drop_fragment_duplicate", "drop_fragment_overlap", "drop_fragment_tiny", "drop_fragment_expired", "drop_fragment_full", "drop_fragment_checksum",
 	"drop_icmp_error", "drop_icmp_quote", "drop_icmp_unknown", "drop_icmp_method", "drop_icmp_window", "drop_icmp_limited", "drop_vlan",
-	"drop_next_hop", "drop_queue_full", "drop_limited", "drop_reset", "drop_oversize", "drop_state", "drop_opening", "drop_emit", "drop_command", "drop_share", "drop_late", "drop_gather_full", "drop_feed_full", "drop_feed_lost", "drop_snat_protocol", "drop_snat_port", "drop_snat_full", "drop_snat_unknown", "drop_snat_hairpin", "address_conflict",
+	"drop_next_hop", "drop_queue_full", "drop_limited", "drop_reset", "drop_oversize", "drop_state", "drop_opening", "drop_emit", "drop_command", "drop_share", "drop_late", "drop_gather_full", "drop_feed_full", "drop_feed_lost", "drop_snat_protocol", "drop_snat_port", "drop_snat_full", "drop_snat_unknown", "drop_snat_hairpin", "drop_module_held", "drop_module_expect", "address_conflict",
 }
 
 // String returns the reason as counters name it.

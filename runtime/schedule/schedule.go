@@ -33,6 +33,15 @@ const (
 	TwoChoices              Kind = "p2c"
 )
 
+// Hashes says whether a client's or a destination's place in the table is the only one that it has.
+func (k Kind) Hashes() bool {
+	switch k {
+	case Locality, LocalityReplicated, DestinationHash, SourceHash, Maglev:
+		return true
+	}
+	return false
+}
+
 // Server is a server of a group as a scheduler sees it.
 type Server struct {
 	Index            uint32 // in the server table

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"time"
 
 	"splicenic/driver"
 	"splicenic/emu"
@@ -171,11 +170,11 @@ func (res *Result) cookies(ctx context.Context, cfg Config) error {
 			return err
 		}
 		cfg.Progress(fmt.Sprintf("answering %d SYNs with cookies, round %d of %d", cfg.SYNs, i+1, cfg.Rounds))
-		before, start := mallocs(), time.Now()
+		before, start := mallocs(), processTime()
 		if err := c.pass(cfg.SYNs); err != nil {
 			return err
 		}
-		syns = append(syns, float64(time.Since(start).Nanoseconds())/float64(cfg.SYNs))
+		syns = append(syns, float64((processTime()-start).Nanoseconds())/float64(cfg.SYNs))
 		res.AllocsPerCookie = max(res.AllocsPerCookie, perRun(mallocs()-before, cfg.SYNs))
 		read, err := randomRead(cfg.Loads)
 		if err != nil {

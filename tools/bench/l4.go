@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"splicenic/emu"
 	"splicenic/emu/frame"
@@ -33,47 +32,53 @@ const localPorts = 1 << 15
 
 // l4 measures small frames of random flows, method by method.
 func (res *Result) l4(ctx context.Context, cfg Config) error {
-	res.L4Mpps = map[string]float64{}
+	res.L4Mpps, res.L4PerRead = map[string]float64{}, map[string]float64{}
 	for i := range methods {
 		m := &methods[i]
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		mpps, allocs, err := measureMethod(cfg, i)
+		ns, read, allocs, err := measureMethod(cfg, i)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		res.L4Mpps[m.name] = mpps
+		res.L4Mpps[m.name], res.L4PerRead[m.name] = 1e3/ns, ns/read
 		res.AllocsPerL4 = max(res.AllocsPerL4, allocs)
 	}
 	return nil
 }
 
-func measureMethod(cfg Config, method int) (mpps, allocs float64, err error) {
+// measureMethod returns the nanoseconds of a packet, and of a random read between the rounds.
+func measureMethod(cfg Config, method int) (ns, read, allocs float64, err error) {
 	m := &methods[method]
 	cfg.Progress(fmt.Sprintf("passing connections on by %s: %d flows", m.name, cfg.Flows))
 	r, err := newRig(emu.Geometry{Pages: cfg.Flows})
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	defer r.close()
 	if err := r.programMethod(method, cfg.Flows); err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	gens, err := r.openPassed(cfg.Flows, m.both)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
-	var ns []float64
+	var packets, reads []float64
 	for range cfg.Rounds {
-		before, start := mallocs(), time.Now()
+		before, start := mallocs(), processTime()
 		if err := r.passMethod(gens, cfg.Frames, m.both); err != nil {
-			return 0, 0, err
+			return 0, 0, 0, err
 		}
-		ns = append(ns, float64(time.Since(start).Nanoseconds())/float64(cfg.Frames))
+		packets = append(packets, float64((processTime()-start).Nanoseconds())/float64(cfg.Frames))
 		allocs = max(allocs, perRun(mallocs()-before, cfg.Frames))
+		read, err := randomRead(cfg.Loads)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		reads = append(reads, read)
 	}
-	return 1e3 / median(ns), allocs, nil
+	return median(packets), median(reads), allocs, nil
 }
 
 // passMethod sends n frames, half from each side where answers come by, and sees all of them come out of the other.

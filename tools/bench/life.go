@@ -3,7 +3,6 @@ package bench
 import (
 	"bytes"
 	"fmt"
-	"time"
 
 	"splicenic/emu"
 	"splicenic/tools/tcppeer"
@@ -98,10 +97,10 @@ func lifecycles(cfg Config) (perSecond, allocs float64, err error) {
 	if err := l.run(max(cfg.Lives/8, 2000)); err != nil { // buffers grow, pages are touched
 		return 0, 0, err
 	}
-	before, start := mallocs(), time.Now()
+	before, start := mallocs(), processTime()
 	if err := l.run(cfg.Lives); err != nil {
 		return 0, 0, err
 	}
-	spent := time.Since(start)
+	spent := processTime() - start
 	return float64(cfg.Lives) / spent.Seconds(), perRun(mallocs()-before, cfg.Lives), nil
 }

@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"math/rand/v2"
-	"time"
 
 	"splicenic/emu/ssram"
 	"splicenic/regs"
@@ -26,11 +25,11 @@ func randomRead(loads int) (float64, error) {
 	for range loads / 8 { // translation buffers and clock frequency settle
 		at = next[at]
 	}
-	start := time.Now()
+	start := processTime()
 	for range loads {
 		at = next[at]
 	}
-	spent := time.Since(start)
+	spent := processTime() - start
 	next[at] = at // keeps the loop above from being optimised away
 	return float64(spent.Nanoseconds()) / float64(loads), nil
 }

@@ -32,7 +32,9 @@ type rig struct {
 	drv      *driver.Card
 	dev      device.Device
 	wires    [2]*wire
-	begin    time.Time
+	begin    time.Duration // on processTime
+	time     time.Duration // the card's
+	looks    uint
 	deadline time.Duration // on the card's clock; what has not ended then has failed
 	event    []regs.EventEntry
 }
@@ -41,7 +43,7 @@ type rig struct {
 type wire struct{ port.Port }
 
 func newRig(g emu.Geometry) (*rig, error) {
-	r := &rig{wires: [2]*wire{{}, {}}, begin: time.Now(), deadline: 10 * time.Minute, event: make([]regs.EventEntry, 256)}
+	r := &rig{wires: [2]*wire{{}, {}}, begin: processTime(), deadline: 10 * time.Minute, event: make([]regs.EventEntry, 256)}
 	r.peers(tcppeer.Config{}, tcppeer.Config{})
 	var err error
 	if r.card, err = emu.New(emu.Config{Geometry: g, Client: r.wires[0], Server: r.wires[1], Seed: 1, Name: "bench"}); err != nil {
@@ -66,8 +68,14 @@ func (r *rig) close() {
 	_ = r.card.Close()
 }
 
-// now is the card's time: that of the machine.
-func (r *rig) now() time.Duration { return time.Since(r.begin) }
+// now is the card's time: what this process has run, so that the scan does not do more work for fewer packets where others
+// use the machine. Few steps in a row take one look at that clock, which is dear.
+func (r *rig) now() time.Duration {
+	if r.looks++; r.looks%8 == 1 {
+		r.time = processTime() - r.begin
+	}
+	return r.time
+}
 
 // step lets the card work once and takes the events it wrote, as a host does.
 func (r *rig) step() bool {

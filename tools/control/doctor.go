@@ -13,35 +13,76 @@ import (
 	"splicenic/driver/discover"
 	"splicenic/driver/vfio"
 	"splicenic/regs"
+	"splicenic/runtime/admin"
 	"splicenic/tools/open"
 )
 
 // Finding is one line of what the doctor found.
 type Finding struct {
 	Name   string `json:"name"`
-	Status string `json:"status"` // ok, fail or n/a
-	Number string `json:"number"` // what was found, with its unit
-	Why    string `json:"why"`    // of fail and n/a
-	Fix    string `json:"fix"`    // the command; empty: nothing to do
+	Where  string `json:"where,omitempty"` // of what is around a card
+	Status string `json:"status"`          // ok, fail or n/a
+	Number string `json:"number"`          // what was found, with its unit
+	Why    string `json:"why"`             // of fail and n/a
+	Fix    string `json:"fix"`             // the command; empty: nothing to do
 }
 
 // check makes a line.
 func check(name string, s discover.Status, number, why, fix string) Finding {
-	return Finding{name, s.String(), number, why, fix}
+	return Finding{Name: name, Status: s.String(), Number: number, Why: why, Fix: fix}
 }
 
 // patience is how long an interrupt may take, which takes microseconds.
 const patience = time.Second
 
 // Doctor looks at what a card needs of the machine, and has each interrupt vector raised of the card that is named, or else
-// of every card that can be opened.
+// of every card that can be opened. Where none is named and a runtime drives one it looks at what is around that, too.
 func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
+	checks, err := machineChecks(ctx, cfg)
+	if err != nil || named(cfg) {
+		return checks, err
+	}
+	c, err := runtimeClient(ctx, cfg)
+	switch {
+	case err != nil:
+		f := Explain("ask the runtime", err)
+		return append(checks, check("neighbours", discover.Fail, "", f.Why, f.Do)), nil
+	case c == nil:
+		return append(checks, check("neighbours", discover.NA, "", "no runtime at "+socketPath(cfg), "splicectl run -c FILE")), nil
+	}
+	defer c.Close()
+	var around []Finding
+	if _, err := c.Send(ctx, "POST", "doctor", struct{}{}, &around); err != nil {
+		f := Explain("examine what is around the card", err)
+		return append(checks, check("neighbours", discover.Fail, "", f.Why, f.Do)), nil
+	}
+	return append(checks, around...), nil
+}
+
+// named says whether a card is named.
+func named(cfg Config) bool { return cfg.Card != "" && cfg.Card != open.Auto }
+
+// driven is the body of the card that a runtime drives; empty: none answers.
+func driven(ctx context.Context, cfg Config) string {
+	c, err := runtimeClient(ctx, cfg)
+	if c == nil || err != nil {
+		return ""
+	}
+	defer c.Close()
+	var s admin.Status
+	if _, err := c.Get(ctx, "status", nil, &s); err != nil {
+		return ""
+	}
+	return s.Body
+}
+
+func machineChecks(ctx context.Context, cfg Config) ([]Finding, error) {
 	d := cfg.Machine.Discover()
 	checks := []Finding{}
 	for _, c := range discover.Doctor(d) {
 		checks = append(checks, check(c.Name, c.Status, c.Number, c.Why, c.Fix))
 	}
-	if cfg.Card != "" && cfg.Card != open.Auto {
+	if named(cfg) {
 		choice, err := open.Choose(cfg.Card, d)
 		if err != nil {
 			return nil, err
@@ -50,6 +91,9 @@ func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 			excuse(checks, choice.Body)
 		}
 		return append(checks, vectors(ctx, cfg, choice)...), nil
+	}
+	if body := driven(ctx, cfg); body != "" && body != open.VFIO {
+		excuse(checks, body)
 	}
 	list, err := discover.List(d)
 	if err != nil {

@@ -26,6 +26,8 @@ func addRoute(netip.Prefix, netip.Addr, string) error { return errOther }
 func addNeighbour(string, netip.Addr, [6]byte) error  { return errOther }
 func setMTU(string, int) error                        { return errOther }
 func setMAC(string, [6]byte) error                    { return errOther }
+func addBridge(string) error                          { return errOther }
+func setMaster(string, string) error                  { return errOther }
 func setUp(string, bool) error                        { return errOther }
 func settle(string) error                             { return errOther }
 func setOffload(string, Offload) error                { return errOther }

@@ -124,6 +124,21 @@ func (l *Lab) Link(a *Namespace, aName string, b *Namespace, bName string) error
 	return nil
 }
 
+// Bridge joins interfaces of the namespace into one segment, as a switch does. It comes up with them.
+func (n *Namespace) Bridge(ifname string, members ...string) error {
+	return n.do("make bridge", ifname, func() error {
+		if err := addBridge(ifname); err != nil {
+			return err
+		}
+		for _, m := range members {
+			if err := setMaster(m, ifname); err != nil {
+				return fmt.Errorf("add %s: %w", m, err)
+			}
+		}
+		return setUp(ifname, true)
+	})
+}
+
 // Name is what the namespace was called when it was made.
 func (n *Namespace) Name() string { return n.name }
 

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -175,6 +176,33 @@ func TestRoutes(t *testing.T) {
 		if got, want := get(t, client, "http://"+address), "far:far\n"; got != want {
 			t.Errorf("%s: got %q, want %q", address, got, want)
 		}
+	}
+}
+
+// TestBridge: two hosts behind a bridge are neighbours.
+func TestBridge(t *testing.T) {
+	lab := newLab(t)
+	var n [3]*netlab.Namespace
+	for i := range n {
+		var err error
+		n[i], err = lab.Namespace(fmt.Sprint("host", i))
+		must(t, err)
+	}
+	must(t, lab.Link(n[0], "eth0", n[1], "left"), lab.Link(n[2], "eth0", n[1], "right"))
+	if err := n[1].Bridge("bridge", "left", "right"); errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Skipf("needs a kernel with bridges: %v; run: modprobe bridge", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	must(t, n[0].Addr("eth0", "198.18.0.10/24"), n[2].Addr("eth0", "198.18.0.20/24"))
+	ln, err := n[2].Listen("tcp", "198.18.0.20:80")
+	must(t, err)
+	serve(t, ln, "far")
+	if got, want := get(t, n[0], "http://198.18.0.20:80"), "far:far\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if err := n[1].Bridge("other", "nobody"); err == nil {
+		t.Error("an interface that is not there became a member")
 	}
 }
 

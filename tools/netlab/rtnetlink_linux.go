@@ -137,6 +137,23 @@ func addVeth(near, far string, farNamespace *os.File) error {
 	return errors.Join(err, inner)
 }
 
+// addBridge makes a bridge without members.
+func addBridge(ifname string) error {
+	m := newMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, ifinfo(0, 0, 0))
+	m.text(unix.IFLA_IFNAME, ifname)
+	m.nest(unix.IFLA_LINKINFO, func() { m.text(unix.IFLA_INFO_KIND, "bridge") })
+	return m.send()
+}
+
+// setMaster makes an interface a member of a bridge.
+func setMaster(ifname, bridge string) error {
+	i, err := index(bridge)
+	if err != nil {
+		return err
+	}
+	return setLink(ifname, 0, 0, unix.IFLA_MASTER, binary.NativeEndian.AppendUint32(nil, uint32(i)))
+}
+
 // setLink changes one thing of an interface.
 func setLink(ifname string, flags, change uint32, kind uint16, value []byte) error {
 	i, err := index(ifname)

@@ -108,13 +108,30 @@ func Binding(w io.Writer, b control.Binding) {
 	}
 }
 
-// Checks writes a line a check.
+// Checks writes a line a check of the machine, and some for each of what is around a card.
 func Checks(w io.Writer, checks []control.Finding) {
 	table(w, "CHECK STATUS FOUND WHY FIX", func(row func(...any)) {
 		for _, c := range checks {
-			row(c.Name, c.Status, c.Number, c.Why, c.Fix)
+			if c.Where == "" {
+				row(c.Name, c.Status, c.Number, c.Why, c.Fix)
+			}
 		}
 	})
+	for _, c := range checks {
+		if c.Where == "" {
+			continue
+		}
+		fmt.Fprintf(w, "%-4s  %s (%s)", c.Status, c.Name, c.Where)
+		if c.Number != "" {
+			fmt.Fprint(w, ": ", c.Number)
+		}
+		fmt.Fprintln(w)
+		for _, more := range [][2]string{{"why", c.Why}, {"do", c.Fix}} {
+			if more[1] != "" {
+				fmt.Fprintf(w, "      %s: %s\n", more[0], more[1])
+			}
+		}
+	}
 }
 
 // number is an index that is negative where it is not known.

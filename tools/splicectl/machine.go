@@ -68,7 +68,7 @@ func bindFlags(c *cobra.Command, o *control.BindOptions) {
 
 func doctorCommand(e *env) *cobra.Command {
 	var group string
-	c := leaf("doctor", "What the machine lacks for a card, with a number and the command for it", cobra.NoArgs, func(ctx context.Context, _ []string) error {
+	c := leaf("doctor", "What the machine and the neighbours of a card lack, with a number and the command for it", cobra.NoArgs, func(ctx context.Context, _ []string) error {
 		cfg := control.Config{Card: e.card, Socket: e.socket, VFIO: e.vfio, Machine: e.machine}
 		if group != "" {
 			text, err := control.UdevRule(cfg, group)
@@ -88,7 +88,11 @@ func doctorCommand(e *env) *cobra.Command {
 	})
 	c.Long = `What the machine lacks for a card, with a number and the command for it: IOMMU, modules, limits, permissions, and of
 every card that can be opened each interrupt vector, raised by the kernel and by the card itself. What cannot apply says
-why. The exit code is 1 if a check failed.`
+why. The exit code is 1 if a check failed.
+
+Where no --card is named and a runtime drives one, it is asked through its --socket what is around that: who else answers
+for a VIP, which servers of dr and tun do not take packets for it, and how much fits the path to each server. That takes
+a few seconds, in which traffic goes on.`
 	c.Flags().StringVar(&group, "udev-rule", "", "print the lines for udev that give cards to a group of users, instead")
 	return c
 }

@@ -96,8 +96,9 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// fenced returns the first YAML block, which is a whole configuration, those after it that have services and leave the
-// wires to the first, and the commands of the plain blocks, without what follows a #.
+// fenced returns the first YAML block, which is a whole configuration, those after it that leave the wires to the first, with
+// a service and a group to be sorry where they have groups only, and the commands of the plain blocks, without what follows
+// a #.
 func fenced(text string) (yaml string, parts, commands []string) {
 	blocks := strings.Split(text, "```")
 	for i := 1; i < len(blocks); i += 2 {
@@ -107,6 +108,9 @@ func fenced(text string) (yaml string, parts, commands []string) {
 				yaml = body
 			case strings.HasPrefix(body, "services:"):
 				parts = append(parts, body)
+			case strings.HasPrefix(body, "groups:"):
+				parts = append(parts, "services: [{name: web, listen: [198.18.0.80:80], default: app}]\n"+body+
+					"  - {name: spare, servers: [{address: 198.18.1.99:80}]}\n")
 			}
 			continue
 		}

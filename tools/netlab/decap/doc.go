@@ -27,6 +27,8 @@
 // there, and the kernel's RST or ICMP goes to the client from that address, which no connection of the client's knows. A
 // server that listens on every address would answer from the wrong one.
 //
+// Outer packets that came in fragments are put together; those within a tunnel are the kernel's. Open itself refuses a fragment.
+//
 // A Decap owns one goroutine, which Close stops and waits for. The TUN device goes with it; addresses and sysctls stay until
 // the namespace goes.
 package decap

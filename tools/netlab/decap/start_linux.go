@@ -42,6 +42,7 @@ type Decap struct {
 	rules  Rules
 	packet *os.File   // AF_PACKET socket
 	tun    *os.File   // TUN device
+	gather gather     // run's
 	guards []*os.File // sockets that keep the kernel silent
 	done   chan struct{}
 
@@ -168,6 +169,10 @@ func (d *Decap) guard(cfg *Config) error {
 			if err != nil {
 				return os.NewSyscallError("socket SOCK_RAW", err)
 			}
+			if err := discard(fd); err != nil {
+				unix.Close(fd)
+				return err
+			}
 			d.guards = append(d.guards, os.NewFile(uintptr(fd), "guard"))
 		}
 		fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -185,6 +190,13 @@ func (d *Decap) guard(cfg *Config) error {
 		}
 	}
 	return nil
+}
+
+// discard has a socket throw away what it gets. One whose buffer is full does not count as a receiver, and the kernel would
+// answer that it does not know the protocol.
+func discard(fd int) error {
+	nothing := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
+	return os.NewSyscallError("setsockopt SO_ATTACH_FILTER", unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &nothing[0]}))
 }
 
 // run takes packets until the socket is closed.
@@ -224,6 +236,17 @@ func (d *Decap) take(b []byte) {
 	}
 	inner, kind, reason := []byte(nil), Kind(""), Coalesced
 	segmented := vnet[1] != unix.VIRTIO_NET_HDR_GSO_NONE
+	if vnet[0]&unix.VIRTIO_NET_HDR_F_NEEDS_CSUM == 0 && !segmented && !d.restored(p) { // no fragment lacks a checksum
+		whole, fragment := d.gather.add(p)
+		if fragment && whole == nil {
+			return
+		}
+		if fragment {
+			b = make([]byte, vnetBytes+etherBytes, vnetBytes+etherBytes+len(whole))
+			b = append(b, whole...)
+			vnet, p = b[:vnetBytes], b[vnetBytes+etherBytes:]
+		}
+	}
 	switch {
 	case !segmented && complete(vnet, p), segmented && p[0]>>4 != 4 && p[0]>>4 != 6:
 		inner, kind, reason = d.rules.Open(p)
@@ -258,6 +281,16 @@ func (d *Decap) take(b []byte) {
 		d.counters.Packets++
 		d.counters.Bytes += uint64(len(inner))
 	}
+}
+
+// restored says whether a packet is one of L3DSR, whose fragments stay such.
+func (d *Decap) restored(p []byte) bool {
+	o, why := parse(p)
+	if why != None {
+		return false
+	}
+	_, ok := d.rules.vip(&o)
+	return ok
 }
 
 // join puts the header right before the packet; both lie in b, the header first.

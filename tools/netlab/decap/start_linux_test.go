@@ -6,6 +6,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +115,13 @@ func TestStart(t *testing.T) {
 			t.Errorf("%s: %d packets, want %d", k, got.Kinds[k], n)
 		}
 	}
+	before := unreachables(t, server)
+	for range 1000 { // more than a socket's buffer holds
+		send(ip(t, card4, server4, 47, 0, gre(0x2000, udp(t, netip.AddrPortFrom(client4, 1), netip.AddrPortFrom(vip4, 1), 0, nil))), server4)
+	}
+	if n := unreachables(t, server) - before; n != 0 {
+		t.Errorf("the kernel said %d times that it does not know the protocol", n)
+	}
 	if len(got.Refused) != 1 || got.Undelivered != 0 {
 		t.Errorf("counters: %+v", got)
 	}
@@ -161,4 +171,30 @@ func answered(t *testing.T, conn *net.UDPConn, from netip.AddrPort, want string)
 	if err != nil || who != from || string(b[:n]) != want {
 		t.Errorf("%s: %q from %v, want it from %v: %v", want, b[:n], who, from, err)
 	}
+}
+
+// unreachables is how often the kernel of a namespace has said by ICMP that a protocol or a port is not there.
+func unreachables(t *testing.T, n *netlab.Namespace) (count int) {
+	t.Helper()
+	var file []byte
+	must(t, n.Do(func() (err error) {
+		file, err = os.ReadFile("/proc/thread-self/net/snmp")
+		return err
+	}))
+	var names []string
+	for line := range strings.Lines(string(file)) {
+		fields := strings.Fields(line)
+		if fields[0] != "Icmp:" {
+			continue
+		}
+		if names == nil {
+			names = fields
+			continue
+		}
+		count, err := strconv.Atoi(fields[slices.Index(names, "OutDestUnreachs")])
+		must(t, err)
+		return count
+	}
+	t.Fatal("no counters of ICMP")
+	return 0
 }
