@@ -61,7 +61,8 @@ runtime/rule            regs
 runtime/schedule        regs
 runtime/neighbour       -
 runtime/health/usertcp  -
-runtime/health          runtime/health/usertcp
+runtime/inet            -
+runtime/health          runtime/health/usertcp runtime/inet
 runtime/config          regs runtime/rule
 runtime/head            runtime/config runtime/rule
 runtime/ipvs            runtime/config
@@ -72,7 +73,7 @@ runtime/module          -
 runtime/exception       regs runtime/config runtime/exception/reassembly runtime/exception/snat runtime/head runtime/health runtime/module runtime/neighbour runtime/rule
 runtime/view            regs driver driver/device
 runtime/dns             runtime/config
-runtime/doctor          runtime/config
+runtime/doctor          runtime/config runtime/inet
 runtime/daemon          regs driver runtime/config runtime/connlog runtime/dns runtime/doctor runtime/exception runtime/head runtime/health runtime/neighbour runtime/rule runtime/schedule runtime/view
 runtime/connlog         regs driver runtime/head
 runtime/admin           driver driver/device runtime/config runtime/daemon runtime/rule runtime/view

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"splicenic/runtime/config"
+	"splicenic/runtime/inet"
 )
 
 // The times and bounds of an examination.
@@ -337,12 +338,12 @@ func (d *Doctor) probe(t *task, seq, ack uint32, flags uint8) Packet {
 	case x.marked():
 		to = netip.AddrPortFrom(s.Address, to.Port())
 		b := segment(from, to, to.Addr(), seq, ack, flags)
-		return Packet{To: s.Address, Data: ip(from.Addr(), to.Addr(), protocolTCP, x.Tunnel.DSCP<<2, hops, b)}
+		return Packet{To: s.Address, Data: inet.Layout(from.Addr(), to.Addr(), protocolTCP, x.Tunnel.DSCP<<2, inet.Hops, b)}
 	case x.Method == config.Tun:
-		inner := ip(from.Addr(), to.Addr(), protocolTCP, 0, lastHop, segment(from, to, to.Addr(), seq, ack, flags))
+		inner := inet.Layout(from.Addr(), to.Addr(), protocolTCP, 0, lastHop, segment(from, to, to.Addr(), seq, ack, flags))
 		return Packet{To: s.Address, Data: wrap(&x.Tunnel, s.From, s.Address, t.port, inner)}
 	}
-	return Packet{To: s.Address, Data: ip(from.Addr(), to.Addr(), protocolTCP, 0, lastHop, segment(from, to, to.Addr(), seq, ack, flags))}
+	return Packet{To: s.Address, Data: inet.Layout(from.Addr(), to.Addr(), protocolTCP, 0, lastHop, segment(from, to, to.Addr(), seq, ack, flags))}
 }
 
 // Deliver takes a frame that came in at a port. It returns true where the frame answers a question and is nobody else's.

@@ -14,6 +14,7 @@ import (
 	"github.com/google/gopacket/layers"
 
 	"splicenic/runtime/config"
+	"splicenic/runtime/inet"
 )
 
 var (
@@ -103,8 +104,8 @@ func (h *host) asked(t *testing.T, p Packet, give func(int, []byte)) {
 		copy(b[8:], target.AsSlice())
 		b[24], b[25] = 2, 1
 		copy(b[26:], m[:])
-		binary.BigEndian.PutUint16(b[2:], ^uint16(sum(pseudo(target, asker, protocolICMP6, len(b)), b)))
-		give(p.Port, ethernet(m, ourMAC, vlanOf(g), etherIPv6, ip(target, asker, protocolICMP6, 0, 255, b)))
+		binary.BigEndian.PutUint16(b[2:], ^uint16(inet.Sum(inet.Pseudo(target, asker, protocolICMP6, len(b)), b)))
+		give(p.Port, ethernet(m, ourMAC, vlanOf(g), etherIPv6, inet.Layout(target, asker, protocolICMP6, 0, 255, b)))
 	}
 }
 
@@ -154,13 +155,13 @@ func (h *host) sent(t *testing.T, p Packet, give func([]byte)) {
 		case protocolGRE:
 			n := 4
 			if rest[0]&0x80 != 0 {
-				if n = 8; uint16(sum(0, rest)) != 0xffff {
+				if n = 8; uint16(inet.Sum(0, rest)) != 0xffff {
 					t.Error("a wrong GRE checksum")
 				}
 			}
 			rest = rest[n:]
 		case protocolUDP:
-			if c := binary.BigEndian.Uint16(rest[6:]); c != 0 && uint16(sum(pseudo(in.from, in.to, protocolUDP, len(rest)), rest)) != 0xffff {
+			if c := binary.BigEndian.Uint16(rest[6:]); c != 0 && uint16(inet.Sum(inet.Pseudo(in.from, in.to, protocolUDP, len(rest)), rest)) != 0xffff {
 				t.Error("a wrong UDP checksum")
 			}
 			rest = rest[12:]
@@ -189,11 +190,11 @@ func icmp(from, to netip.Addr, b []byte) []byte {
 	protocol, s := uint8(protocolICMP4), uint32(0)
 	if from.Is6() {
 		protocol = protocolICMP6
-		s = pseudo(from, to, protocol, len(b))
+		s = inet.Pseudo(from, to, protocol, len(b))
 	}
 	b[2], b[3] = 0, 0
-	binary.BigEndian.PutUint16(b[2:], ^uint16(sum(s, b)))
-	return ip(from, to, protocol, 0, hops, b)
+	binary.BigEndian.PutUint16(b[2:], ^uint16(inet.Sum(s, b)))
+	return inet.Layout(from, to, protocol, 0, inet.Hops, b)
 }
 
 func tooBig(from, to netip.Addr, mtu int, quoted []byte) []byte {
@@ -208,7 +209,7 @@ func tooBig(from, to netip.Addr, mtu int, quoted []byte) []byte {
 func reply(q *packetIn, from netip.Addr, flags uint8) []byte {
 	b := q.payload
 	f, to := netip.AddrPortFrom(from, binary.BigEndian.Uint16(b[2:])), netip.AddrPortFrom(q.from, binary.BigEndian.Uint16(b))
-	return ip(from, q.from, protocolTCP, 0, hops, segment(f, to, q.from, 77, binary.BigEndian.Uint32(b[4:])+1, flags))
+	return inet.Layout(from, q.from, protocolTCP, 0, inet.Hops, segment(f, to, q.from, 77, binary.BigEndian.Uint32(b[4:])+1, flags))
 }
 
 // one is a configuration with one server and one thing it has to have.
@@ -249,12 +250,12 @@ func TestServer(t *testing.T) {
 	}
 	says := func(kind, code uint8) func(*packetIn, netip.Addr) []byte {
 		return func(q *packetIn, server netip.Addr) []byte {
-			quoted := ip(q.from, q.to, protocolTCP, 0, 1, q.payload)
+			quoted := inet.Layout(q.from, q.to, protocolTCP, 0, 1, q.payload)
 			return icmp(server, q.from, append([]byte{kind, code, 0, 0, 0, 0, 0, 0}, quoted...))
 		}
 	}
 	outer := func(q *packetIn, server netip.Addr) []byte {
-		quoted := ip(own4.Addr(), server, protocolIPv4, 0, 1, make([]byte, 8))
+		quoted := inet.Layout(own4.Addr(), server, protocolIPv4, 0, 1, make([]byte, 8))
 		return icmp(server, own4.Addr(), append([]byte{3, 2, 0, 0, 0, 0, 0, 0}, quoted...))
 	}
 	const add4, add6 = "ip addr add 198.18.0.80/32 dev lo", "ip -6 addr add 2001:db8::80/128 dev lo"
@@ -437,7 +438,7 @@ func TestForeign(t *testing.T) {
 		b[at] = to
 		if mend {
 			b[36], b[37] = 0, 0
-			binary.BigEndian.PutUint16(b[36:], ^uint16(sum(pseudo(netip.AddrFrom4([4]byte(b[12:])), netip.AddrFrom4([4]byte(b[16:])), protocolTCP, 20), b[20:])))
+			binary.BigEndian.PutUint16(b[36:], ^uint16(inet.Sum(inet.Pseudo(netip.AddrFrom4([4]byte(b[12:])), netip.AddrFrom4([4]byte(b[16:])), protocolTCP, 20), b[20:])))
 		}
 		return b
 	}
@@ -475,7 +476,7 @@ func FuzzDeliver(f *testing.F) {
 		f.Add(b, uint8(p.Port))
 	}
 	for _, from := range []netip.Addr{vip4.Addr(), server4} {
-		f.Add(ethernet(serverMAC, ourMAC, 5, etherIPv4, ip(from, own4.Addr(), protocolTCP, 0, 1, segment(vip4, netip.AddrPortFrom(own4.Addr(), firstPort+2), own4.Addr(), 1, 2, flagSYN|flagACK))), uint8(1))
+		f.Add(ethernet(serverMAC, ourMAC, 5, etherIPv4, inet.Layout(from, own4.Addr(), protocolTCP, 0, 1, segment(vip4, netip.AddrPortFrom(own4.Addr(), firstPort+2), own4.Addr(), 1, 2, flagSYN|flagACK))), uint8(1))
 	}
 	f.Fuzz(func(t *testing.T, frame []byte, port uint8) {
 		d := Start(cfg)

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"splicenic/runtime/config"
+	"splicenic/runtime/inet"
 )
 
 // EtherTypes and protocols.
@@ -29,7 +30,6 @@ const (
 	flagRST = 0x04
 	flagACK = 0x10
 
-	hops    = 64
 	lastHop = 1   // for who is asked, and nobody behind
 	ndHops  = 255 // of neighbour discovery (RFC 4861 7.1)
 )
@@ -52,43 +52,6 @@ func (m MAC) String() string {
 
 var everybody = MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// sum adds the big-endian words of b to a one's complement sum (RFC 1071).
-func sum(s uint32, b []byte) uint32 {
-	for ; len(b) >= 2; b = b[2:] {
-		s += uint32(binary.BigEndian.Uint16(b))
-		s = s&0xffff + s>>16
-	}
-	if len(b) == 1 {
-		s += uint32(b[0]) << 8
-	}
-	return s&0xffff + s>>16
-}
-
-// pseudo is the sum of a pseudo-header.
-func pseudo(from, to netip.Addr, protocol uint8, length int) uint32 {
-	return sum(sum(uint32(length)+uint32(protocol), from.AsSlice()), to.AsSlice())
-}
-
-// ip lays out an IP packet that is not to be fragmented.
-func ip(from, to netip.Addr, protocol, tos, ttl uint8, payload []byte) []byte {
-	if to.Is4() {
-		b := make([]byte, 20, 20+len(payload))
-		b[0], b[1], b[6], b[8], b[9] = 0x45, tos, 0x40, ttl, protocol
-		binary.BigEndian.PutUint16(b[2:], uint16(20+len(payload)))
-		copy(b[12:], from.AsSlice())
-		copy(b[16:], to.AsSlice())
-		binary.BigEndian.PutUint16(b[10:], ^uint16(sum(0, b)))
-		return append(b, payload...)
-	}
-	b := make([]byte, 40, 40+len(payload))
-	binary.BigEndian.PutUint32(b, 6<<28|uint32(tos)<<20)
-	binary.BigEndian.PutUint16(b[4:], uint16(len(payload)))
-	b[6], b[7] = protocol, ttl
-	copy(b[8:], from.AsSlice())
-	copy(b[24:], to.AsSlice())
-	return append(b, payload...)
-}
-
 // segment lays out a TCP segment without options or payload. seen is the address that its checksum is about.
 func segment(from, to netip.AddrPort, seen netip.Addr, seq, ack uint32, flags uint8) []byte {
 	b := make([]byte, 20)
@@ -100,7 +63,7 @@ func segment(from, to netip.AddrPort, seen netip.Addr, seq, ack uint32, flags ui
 	if flags&flagSYN != 0 {
 		binary.BigEndian.PutUint16(b[14:], 65535)
 	}
-	binary.BigEndian.PutUint16(b[16:], ^uint16(sum(pseudo(from.Addr(), seen, protocolTCP, len(b)), b)))
+	binary.BigEndian.PutUint16(b[16:], ^uint16(inet.Sum(inet.Pseudo(from.Addr(), seen, protocolTCP, len(b)), b)))
 	return b
 }
 
@@ -117,10 +80,10 @@ func echo(from, to netip.Addr, id, seq uint16, nonce [8]byte, bytes int) []byte 
 	copy(b[8:], nonce[:])
 	s := uint32(0)
 	if to.Is6() {
-		s = pseudo(from, to, protocol, len(b))
+		s = inet.Pseudo(from, to, protocol, len(b))
 	}
-	binary.BigEndian.PutUint16(b[2:], ^uint16(sum(s, b)))
-	return ip(from, to, protocol, 0, hops, b)
+	binary.BigEndian.PutUint16(b[2:], ^uint16(inet.Sum(s, b)))
+	return inet.Layout(from, to, protocol, 0, inet.Hops, b)
 }
 
 // wrap puts a packet into a tunnel. A remote checksum is sent as a full one, which every receiver of either takes.
@@ -140,9 +103,9 @@ func wrap(t *config.Tunnel, from, to netip.Addr, port uint16, inner []byte) []by
 		}
 		b = append(b, inner...)
 		if full {
-			binary.BigEndian.PutUint16(b[4:], ^uint16(sum(0, b)))
+			binary.BigEndian.PutUint16(b[4:], ^uint16(inet.Sum(0, b)))
 		}
-		return ip(from, to, protocolGRE, 0, hops, b)
+		return inet.Layout(from, to, protocolGRE, 0, inet.Hops, b)
 	case config.GUE:
 		b := make([]byte, 12, 12+len(inner))
 		binary.BigEndian.PutUint16(b, port)
@@ -151,15 +114,15 @@ func wrap(t *config.Tunnel, from, to netip.Addr, port uint16, inner []byte) []by
 		b[9] = protocol
 		b = append(b, inner...)
 		if full {
-			c := ^uint16(sum(pseudo(from, to, protocolUDP, len(b)), b))
+			c := ^uint16(inet.Sum(inet.Pseudo(from, to, protocolUDP, len(b)), b))
 			if c == 0 {
 				c = 0xffff // zero means none (RFC 768)
 			}
 			binary.BigEndian.PutUint16(b[6:], c)
 		}
-		return ip(from, to, protocolUDP, 0, hops, b)
+		return inet.Layout(from, to, protocolUDP, 0, inet.Hops, b)
 	}
-	return ip(from, to, protocol, 0, hops, inner)
+	return inet.Layout(from, to, protocol, 0, inet.Hops, inner)
 }
 
 // ethernet lays out a frame.
@@ -189,8 +152,8 @@ func who(l *Link, own, target netip.Addr) []byte {
 	copy(b[8:], t[:])
 	b[24], b[25] = 1, 1
 	copy(b[26:], l.MAC[:])
-	binary.BigEndian.PutUint16(b[2:], ^uint16(sum(pseudo(own, group, protocolICMP6, len(b)), b)))
-	return ethernet(l.MAC, MAC{0x33, 0x33, 0xff, t[13], t[14], t[15]}, l.VLAN, etherIPv6, ip(own, group, protocolICMP6, 0, ndHops, b))
+	binary.BigEndian.PutUint16(b[2:], ^uint16(inet.Sum(inet.Pseudo(own, group, protocolICMP6, len(b)), b)))
+	return ethernet(l.MAC, MAC{0x33, 0x33, 0xff, t[13], t[14], t[15]}, l.VLAN, etherIPv6, inet.Layout(own, group, protocolICMP6, 0, ndHops, b))
 }
 
 // A packetIn is what a frame carries. payload views it.
@@ -229,33 +192,21 @@ func readFrame(b []byte) (p packetIn, ok bool) {
 // ip reads an IP packet, or the beginning of one; false where it is none, a fragment, or one with extension headers before
 // what we know.
 func (p *packetIn) ip(b []byte) bool {
-	switch {
-	case len(b) >= 20 && b[0]>>4 == 4:
-		header, total := int(b[0]&15)*4, int(binary.BigEndian.Uint16(b[2:]))
-		if header < 20 || header > len(b) || total < header || binary.BigEndian.Uint16(b[6:])&0x3fff != 0 {
-			return false
-		}
-		p.from, p.to = netip.AddrFrom4([4]byte(b[12:])), netip.AddrFrom4([4]byte(b[16:]))
-		p.ttl, p.protocol, p.cut = b[8], b[9], total > len(b)
-		p.payload = b[header:min(total, len(b))]
-		return true
-	case len(b) >= 40 && b[0]>>4 == 6:
-		total := 40 + int(binary.BigEndian.Uint16(b[4:]))
-		p.from, p.to = netip.AddrFrom16([16]byte(b[8:])), netip.AddrFrom16([16]byte(b[24:]))
-		p.ttl, p.protocol, p.cut = b[7], b[6], total > len(b)
-		p.payload = b[40:min(total, len(b))]
-		return true
+	x, ok := inet.Read(b)
+	if !ok {
+		return false
 	}
-	return false
+	p.from, p.to, p.protocol, p.ttl, p.cut, p.payload = x.From, x.To, x.Protocol, x.TTL, x.Cut, x.Payload
+	return true
 }
 
 // intact says whether the checksum of a TCP segment or ICMP message that is all there is right.
 func (p *packetIn) intact() bool {
 	s := uint32(0)
 	if p.protocol != protocolICMP4 {
-		s = pseudo(p.from, p.to, p.protocol, len(p.payload))
+		s = inet.Pseudo(p.from, p.to, p.protocol, len(p.payload))
 	}
-	return uint16(sum(s, p.payload)) == 0xffff
+	return uint16(inet.Sum(s, p.payload)) == 0xffff
 }
 
 // A says is an ICMP error in words; what is too big says how much fits, zero where it does not.
