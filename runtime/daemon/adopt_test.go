@@ -212,7 +212,7 @@ func (l *live) check(t testing.TB, f *fake, listeners map[string]map[string]bool
 	for i, name := range l.servers {
 		var e regs.ServerEntry
 		e.Decode(servers[i*regs.ServerWords:])
-		if a, _ := serverAddress(&e); e.ControlValid == 0 || serverName(a) != name {
+		if a, _ := serverAddress(&e); e.ControlValid == 0 || (&place{addr: a}).name() != name {
 			t.Fatalf("server %d was %s and is %+v", i, name, e)
 		}
 	}

@@ -37,10 +37,6 @@ type place struct {
 	left    []uint32      // as a predecessor left it in the card, where it is out of the configuration since then; nil: none did
 }
 
-func serverName(a netip.AddrPort) string { return a.String() + serverSuffix }
-
-const serverSuffix = "/tcp"
-
 // name is unique among servers, and so that a predecessor's can be told from the card's tables.
 func (p *place) name() string {
 	name := p.addr.String() + "/tcp"

@@ -6,6 +6,9 @@ import (
 
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
+
+	"splicenic/runtime/config"
+	"splicenic/runtime/neighbour"
 )
 
 // examine offers a frame to the examination that is going on. It comes before everything else, as health checks do.
@@ -55,17 +58,23 @@ func (h *Handler) Source(server netip.Addr) (from netip.Addr, ready bool) {
 	return h.near(hop), state.Usable()
 }
 
+// reach is the way to a server. Where its next hop is not resolved, what was to go there is counted as dropped.
+func (h *Handler) reach(server netip.Addr) (hop config.Hop, mac neighbour.MAC, ok bool) {
+	hop, ok = h.st.Config.Route(server)
+	if ok && hop.Port < len(h.st.Ports) {
+		if mac, state := h.table.Get(keyOf(hop)); state.Usable() {
+			return hop, mac, true
+		}
+	}
+	h.count(DropNextHop)
+	return hop, mac, false
+}
+
 // Send sends an IP packet from an address of ours to a server, for the reason that is counted. One that is lost here is as
 // good as lost on the way.
 func (h *Handler) Send(packet []byte, server netip.Addr, why Reason) {
-	hop, ok := h.st.Config.Route(server)
-	if !ok || hop.Port >= len(h.st.Ports) {
-		h.count(DropNextHop)
-		return
-	}
-	mac, state := h.table.Get(keyOf(hop))
-	if !state.Usable() {
-		h.count(DropNextHop)
+	hop, mac, ok := h.reach(server)
+	if !ok {
 		return
 	}
 	kind := layers.EthernetTypeIPv4

@@ -80,14 +80,8 @@ func (h *Handler) answered(p *packet) bool {
 
 // sendProbe sends a segment to a server. One that is lost here is as good as lost on the way.
 func (h *Handler) sendProbe(s *health.Segment) {
-	hop, ok := h.st.Config.Route(s.To.Addr())
-	if !ok || hop.Port >= len(h.st.Ports) {
-		h.count(DropNextHop)
-		return
-	}
-	mac, state := h.table.Get(keyOf(hop))
-	if !state.Usable() {
-		h.count(DropNextHop)
+	hop, mac, ok := h.reach(s.To.Addr())
+	if !ok {
 		return
 	}
 	t := &layers.TCP{

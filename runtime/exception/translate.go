@@ -227,17 +227,27 @@ func quotedEnds(q *quote) (p snat.Protocol, ok bool) {
 	return snat.Echo, q.echo
 }
 
-// inwardError passes an error about a packet that left with an address of the pool on to who sent it (RFC 5508 REQ-4).
-func (h *Handler) inwardError(p *packet) {
-	e, ok := readError(p)
+// translatedError reads an error about a translated packet that its receiver sent. One that is not to be looked up is counted
+// as dropped.
+func (h *Handler) translatedError(p *packet) (e icmpError, q quote, protocol snat.Protocol, ok bool) {
+	e, ok = readError(p)
 	q, whole := readQuote(e.quoted, p.src.Is4())
 	protocol, known := quotedEnds(&q)
 	if !ok || !whole || !known || q.src.Addr() != p.dst || !p.icmpIntact() {
 		h.count(DropICMPQuote)
-		return
+		return e, q, protocol, false
 	}
 	if !h.lookups.take(h.now) {
 		h.count(DropICMPLimited)
+		return e, q, protocol, false
+	}
+	return e, q, protocol, true
+}
+
+// inwardError passes an error about a packet that left with an address of the pool on to who sent it (RFC 5508 REQ-4).
+func (h *Handler) inwardError(p *packet) {
+	e, q, protocol, ok := h.translatedError(p)
+	if !ok {
 		return
 	}
 	to, ok := h.nat.Inside(protocol, q.src, q.dst)
@@ -256,15 +266,8 @@ func (h *Handler) inwardError(p *packet) {
 // outwardError passes an error of a server, or of a router before it, about a packet that came in by an address of the pool
 // on to who sent that (RFC 5508 REQ-5 and 6).
 func (h *Handler) outwardError(p *packet, hop config.Hop) {
-	e, ok := readError(p)
-	q, whole := readQuote(e.quoted, p.src.Is4())
-	protocol, known := quotedEnds(&q)
-	if !ok || !whole || !known || q.src.Addr() != p.dst || !p.icmpIntact() {
-		h.count(DropICMPQuote)
-		return
-	}
-	if !h.lookups.take(h.now) {
-		h.count(DropICMPLimited)
+	e, q, protocol, ok := h.translatedError(p)
+	if !ok {
 		return
 	}
 	from, ok := h.nat.Outside(protocol, q.dst, q.src)
