@@ -146,7 +146,7 @@ func (c *Core) Process(port int, fs []frame.Frame, out *Output) {
 func (c *Core) keys(p *packet) {
 	kind := uint32(p.kind)
 	protocol := p.protocol()
-	control := regs.CamWordControlValidMask | kind<<regs.CamWordControlKindShift | protocol<<regs.CamWordControlProtocolShift | p.vlan<<regs.CamWordControlVlanShift
+	control := p.keyControl()
 	p.vip = c.findVIP(kind, &p.dst)
 	if p.vip >= 0 {
 		p.key[ClientSide] = cam.Key{Control: control, Ports: p.sport | p.dport<<16, Index: uint32(p.vip), Addr: p.src}
@@ -154,7 +154,7 @@ func (c *Core) keys(p *packet) {
 	}
 	p.server = c.findServer(kind, protocol, &p.src, p.sport)
 	if p.server >= 0 {
-		c.answerKey(p, control)
+		c.answerKey(p)
 	} else if c.returns {
 		if p.server = c.findVIP(kind, &p.src); p.server >= 0 { // it answers from the VIP
 			p.key[ServerSide] = cam.Key{Control: control, Ports: p.dport | p.sport<<16, Index: uint32(p.server) | regs.CamWordIndexVipMask, Addr: p.dst}
@@ -166,10 +166,15 @@ func (c *Core) keys(p *packet) {
 	}
 }
 
+// keyControl is what the keys of a packet have in common: family, protocol and VLAN.
+func (p *packet) keyControl() uint32 {
+	return regs.CamWordControlValidMask | uint32(p.kind)<<regs.CamWordControlKindShift | p.protocol()<<regs.CamWordControlProtocolShift | p.vlan<<regs.CamWordControlVlanShift
+}
+
 // answerKey is the server-side key of what p.server sends from an address of its own.
-func (c *Core) answerKey(p *packet, control uint32) {
+func (c *Core) answerKey(p *packet) {
 	k := &p.key[ServerSide]
-	*k = cam.Key{Control: control, Ports: p.dport | c.anyPort(uint32(p.server), p.sport)<<16, Index: uint32(p.server), Addr: p.dst}
+	*k = cam.Key{Control: p.keyControl(), Ports: p.dport | c.anyPort(uint32(p.server), p.sport)<<16, Index: uint32(p.server), Addr: p.dst}
 	if i := c.findLocal(uint32(p.kind), &p.dst); i >= 0 { // it answers to an address of the card's
 		k.Control, k.Addr, p.local = k.Control&^regs.CamWordControlKindMask|regs.CamWordControlKindLocal<<regs.CamWordControlKindShift, address{uint32(i)}, true
 	}
@@ -231,12 +236,11 @@ func (c *Core) look(p *packet) {
 // lookTwins looks for the connection of a segment with the servers that its own is the same to.
 func (c *Core) lookTwins(p *packet) bool {
 	first, key, hash, local := p.server, p.key[ServerSide], p.hash[ServerSide], p.local
-	control := regs.CamWordControlValidMask | uint32(p.kind)<<regs.CamWordControlKindShift | p.protocol()<<regs.CamWordControlProtocolShift | p.vlan<<regs.CamWordControlVlanShift
 	for tried := uint32(1); tried < maxTwins; tried++ {
 		if p.server = c.anotherServer(p, tried); p.server < 0 {
 			break
 		}
-		c.answerKey(p, control)
+		c.answerKey(p)
 		if p.handle, p.legB, p.hit = c.cams[ServerSide].Lookup(&p.key[ServerSide], p.hash[ServerSide]); p.hit {
 			p.side = ServerSide
 			return true

@@ -12,9 +12,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const ftpConfig = `card: emu
@@ -223,9 +226,22 @@ func (p *product) talkCut(c net.Conn) {
 func writeCut(c net.Conn, line string, cut int) {
 	if cut = min(cut, len(line)-1); cut > 0 {
 		_, _ = io.WriteString(c, line[:cut])
-		time.Sleep(2 * time.Millisecond)
+		awaitSent(c)
 	}
 	_, _ = io.WriteString(c, line[cut:])
+}
+
+// awaitSent waits until all that was written is in segments of its own: what is written next cannot join them.
+func awaitSent(c net.Conn) {
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return
+	}
+	for end, left := time.Now().Add(5*time.Second), 1; left != 0 && time.Now().Before(end); runtime.Gosched() {
+		if raw.Control(func(fd uintptr) { left, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQNSD) }) != nil || err != nil {
+			return
+		}
+	}
 }
 
 // ftpClient is a client of FTP that cuts its lines.
@@ -260,7 +276,7 @@ func (f *ftpClient) reply(code string) string {
 
 func (f *ftpClient) do(code, line string) string {
 	f.t.Helper()
-	writeCut(f, line+"\r\n", f.cut)
+	writeCut(f.Conn, line+"\r\n", f.cut)
 	return f.reply(code)
 }
 
@@ -281,7 +297,7 @@ func (p *product) testCutFTP(t *testing.T) {
 		if err != nil {
 			t.Fatalf("cut at %d: %v", cut, err)
 		}
-		writeCut(f, "RETR x\r\n", 0)
+		writeCut(f.Conn, "RETR x\r\n", 0)
 		got, err := io.ReadAll(d)
 		d.Close()
 		if err != nil || string(got) != cutContent {
@@ -298,7 +314,7 @@ func (p *product) testCutFTP(t *testing.T) {
 		f.cut = cut
 		f.do("200", fmt.Sprintf("PORT 198,18,0,10,%d,%d", port>>8, port&255))
 		f.cut = 0
-		writeCut(f, "RETR x\r\n", 0)
+		writeCut(f.Conn, "RETR x\r\n", 0)
 		must(t, ln.(*net.TCPListener).SetDeadline(time.Now().Add(10*time.Second)))
 		d, err := ln.Accept()
 		if err != nil {
