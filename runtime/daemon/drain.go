@@ -32,16 +32,14 @@ func (d *Daemon) drains(ctx context.Context) {
 			return
 		}
 	}
-	nodest := d.nodest()
+	gone := map[uint32]uint32{}
 	for _, n := range d.im.ix.servers.Retired() {
 		p, there := d.im.ix.serverAt[n.Index]
 		if !there {
 			continue
 		}
 		retired[n.Name] = true
-		if len(nodest) > 0 {
-			d.cut(ctx, n.Index, func(p *regs.PageEntry) bool { return nodest[p.IndexService] })
-		}
+		gone[n.Index] = 0
 		if _, running := d.draining[n.Name]; running || p.drain == 0 || n.Index >= uint32(len(d.loads)) {
 			continue
 		}
@@ -53,6 +51,9 @@ func (d *Daemon) drains(ctx context.Context) {
 		if !retired[name] {
 			delete(d.draining, name)
 		}
+	}
+	if nodest := d.nodest(); len(nodest) > 0 {
+		d.cut(ctx, gone, func(p *regs.PageEntry) bool { return nodest[p.IndexService] })
 	}
 }
 
@@ -70,6 +71,7 @@ func (d *Daemon) nodest() map[uint32]bool {
 
 // drained ends the drains that are over.
 func (d *Daemon) drained(ctx context.Context) {
+	cut, from := map[uint32]uint32{}, map[uint32]uint32{}
 	for _, name := range sorted(d.draining) {
 		t := d.draining[name]
 		if d.now < t.by {
@@ -81,25 +83,39 @@ func (d *Daemon) drained(ctx context.Context) {
 			d.status.Drains.Drained += uint64(t.from)
 			continue
 		}
-		n := d.cut(ctx, t.index, func(*regs.PageEntry) bool { return true })
-		d.status.Drains.Drained += uint64(t.from - min(t.from, n))
-		d.log.Info("server drained", "server", p.addr, "drained", t.from-min(t.from, n), "cut", n)
+		cut[t.index], from[t.index] = 0, t.from
+	}
+	d.cut(ctx, cut, func(*regs.PageEntry) bool { return true })
+	for _, i := range sorted(cut) {
+		drained := from[i] - min(from[i], cut[i])
+		d.status.Drains.Drained += uint64(drained)
+		d.log.Info("server drained", "server", d.im.ix.serverAt[i].addr, "drained", drained, "cut", cut[i])
 	}
 }
 
-// cut ends the connections of a server, and its templates, and says how many of the former there were.
-func (d *Daemon) cut(ctx context.Context, server uint32, which func(*regs.PageEntry) bool) (n uint32) {
+// cut ends the connections of servers, and their templates, and adds up how many of the former each server had. It reads
+// every page once, however many servers there are.
+func (d *Daemon) cut(ctx context.Context, servers map[uint32]uint32, which func(*regs.PageEntry) bool) {
+	if len(servers) == 0 {
+		return
+	}
 	type victim struct {
 		h        driver.Handle
+		server   uint32
 		template bool
 		silent   bool
 	}
 	var victims []victim
 	err := d.card.Connections(ctx, func(page uint32, p *regs.PageEntry) bool {
-		named := p.AIndexServer == server || p.ControlLegB != 0 && p.BIndexServer == server
+		server := p.AIndexServer
+		_, named := servers[server]
+		if !named && p.ControlLegB != 0 {
+			server = p.BIndexServer
+			_, named = servers[server]
+		}
 		if named && p.ControlState != regs.PageControlStateQuarantine && which(p) {
 			template := p.ClientLinkPassed != 0 && p.ControlState == regs.PageControlStateWaitHead
-			victims = append(victims, victim{driver.NewHandle(page, p.ControlGeneration), template, template || d.oneSided(server, p)})
+			victims = append(victims, victim{driver.NewHandle(page, p.ControlGeneration), server, template, template || d.oneSided(server, p)})
 		}
 		return true
 	})
@@ -108,19 +124,17 @@ func (d *Daemon) cut(ctx context.Context, server uint32, which func(*regs.PageEn
 		if v.silent {
 			end = func() error { return d.card.Free(ctx, v.h) }
 		}
-		e := end()
-		switch {
+		switch e := end(); {
 		case e != nil:
 			err = e
 		case !v.template:
-			n++
+			servers[v.server]++
+			d.status.Drains.Cut++
 		}
 	}
 	if err != nil {
-		d.log.Warn("connections of a server not all ended", "server", server, "error", err)
+		d.log.Warn("connections of servers that are gone not all ended", "servers", sorted(servers), "error", err)
 	}
-	d.status.Drains.Cut += uint64(n)
-	return n
 }
 
 // oneSided says whether nobody here could reset a connection's ends: the server's answers do not come by, or there are none.
