@@ -405,52 +405,86 @@ func TestClamp(t *testing.T) {
 	}
 }
 
-// TestCaseC21: TCP is found behind legal chains of IPv6 extension headers; long or broken ones are dropped and counted.
+// TestCaseC21: TCP is found behind legal chains of IPv6 extension headers, which go on as they came; long or broken ones are
+// dropped and counted. What an authentication header covers is not altered: the host gets it, as it gets what nothing follows.
 func TestCaseC21(t *testing.T) {
-	hop := []byte{60, 0, 1, 4, 0, 0, 0, 0} // Hop-by-Hop with PadN, before Destination Options
+	padded := func(next byte) []byte { return []byte{next, 0, 1, 4, 0, 0, 0, 0} } // Hop-by-Hop or Destination Options with PadN
+	ah := func(next byte) []byte {
+		return []byte{next, 4, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
+	}
+	chain := func(n int) (all []byte) {
+		for range n - 1 {
+			all = append(all, padded(60)...)
+		}
+		return append(all, padded(protocolTCP)...)
+	}
+	syn := func(b *bench) []byte {
+		return (&conn{b: b, w: world6, port: 40001, cseq: 5}).client(flagSYN, "", optMSS(1440))
+	}
 	for _, tt := range []struct {
 		name    string
 		next    byte
 		headers []byte
 		counter regs.Reg // zero: passed on
 	}{
-		{"hop-by-hop", 0, append([]byte{protocolTCP}, hop[1:]...), 0},
-		{"destination options", 60, append([]byte{protocolTCP}, hop[1:]...), 0},
-		{"both", 0, append(append([]byte(nil), hop...), append([]byte{protocolTCP}, hop[1:]...)...), 0},
+		{"hop-by-hop", 0, padded(protocolTCP), 0},
+		{"destination options", 60, padded(protocolTCP), 0},
+		{"both", 0, append(padded(60), padded(protocolTCP)...), 0},
+		{"chain of 8", 60, chain(8), 0},
+		{"chain of 9", 60, chain(9), regs.ParserDropExtensionHeader},
+		{"chain of 30", 60, chain(30), regs.ParserDropExtensionHeader},
 		{"no next header", 59, nil, regs.ParserExceptionProtocol},
-		{"broken", 0, []byte{protocolTCP, 99, 1, 4, 0, 0, 0, 0}, regs.ParserDropExtensionHeader},
+		{"no next header behind hop-by-hop", 0, padded(59), regs.ParserExceptionProtocol},
+		{"longer than the packet", 0, []byte{protocolTCP, 99, 1, 4, 0, 0, 0, 0}, regs.ParserDropExtensionHeader},
+		{"authentication header", 51, ah(protocolTCP), regs.ParserExceptionProtocol},
+		{"authentication header behind hop-by-hop", 0, append(padded(51), ah(protocolTCP)...), regs.ParserExceptionProtocol},
+		{"authentication header before destination options", 51, append(ah(60), padded(protocolTCP)...), regs.ParserExceptionProtocol},
 	} {
 		for _, mode := range []uint32{modeNAT, modeDR} {
-			b := newBench(t, smallGeometry())
-			b.serve4(world6, 0, mode, nil)
-			b.attach()
-			c := &conn{b: b, w: world6, port: 40001, cseq: 5}
-			out := b.pushRaw(0, extended(c.client(flagSYN, "", optMSS(1440)), tt.next, tt.headers...))
-			if tt.counter != 0 {
-				if got := b.r.Get64(tt.counter); got != 1 || len(out[0])+len(out[1]) != 0 {
-					t.Errorf("%s: counted %d, sent %d", tt.name, got, len(out[0])+len(out[1]))
+			t.Run(fmt.Sprint(tt.name, ", mode ", mode), func(t *testing.T) {
+				b := newBench(t, smallGeometry())
+				b.serve4(world6, 0, mode, nil)
+				b.attach()
+				raw := extended(syn(b), tt.next, tt.headers...)
+				out := b.pushRaw(0, raw)
+				if tt.counter != 0 {
+					if got := b.r.Get64(tt.counter); got != 1 || len(out[0])+len(out[1]) != 0 {
+						t.Errorf("%s is %d, sent %d", tt.counter.Name(), got, len(out[0])+len(out[1]))
+					}
+					if given := b.exceptions(); tt.counter == regs.ParserExceptionProtocol && (len(given) != 1 || string(given[0].frame) != string(raw)) {
+						t.Errorf("the host gets %+v", given)
+					}
+					return
 				}
-				continue
-			}
-			if got := parseFrame(t, alone(t, out, 1)); got.seq != 5 || got.flags != flagSYN || got.ttl != 63 {
-				t.Errorf("%s: %v", tt.name, got)
-			}
+				f := alone(t, out, 1)
+				if got := parseFrame(t, f); got.seq != 5 || got.flags != flagSYN || got.ttl != 63 || got.sport != 40001 {
+					t.Errorf("%v", got)
+				}
+				if got := f[54 : 54+len(tt.headers)]; f[20] != tt.next || string(got) != string(tt.headers) {
+					t.Errorf("next header %d, chain % x, was %d, % x", f[20], got, tt.next, tt.headers)
+				}
+				b.check(t)
+			})
 		}
 	}
-	var chain []byte
-	for i := range 30 {
-		next := byte(60)
-		if i == 29 {
-			next = protocolTCP
-		}
-		chain = append(chain, next, 0, 1, 4, 0, 0, 0, 0)
-	}
+
+	// A chain that ends with the packet, wherever: of its last byte, nothing more is read.
 	b := newBench(t, smallGeometry())
 	b.serve4(world6, 0, modeNAT, nil)
-	c := &conn{b: b, w: world6, port: 40001, cseq: 5}
-	if out := b.pushRaw(0, extended(c.client(flagSYN, ""), 60, chain...)); len(out[0])+len(out[1]) != 0 || b.r.Get64(regs.ParserDropExtensionHeader) != 1 {
-		t.Errorf("a chain of 30: sent %d, counted %d", len(out[0])+len(out[1]), b.r.Get64(regs.ParserDropExtensionHeader))
+	b.attach()
+	raw := extended(syn(b), 0, append(padded(60), padded(protocolTCP)...)...)
+	for n := 54; n < len(raw); n++ {
+		short := append(make([]byte, 0, n), raw[:n]...)
+		put16(short, 18, uint16(n-54))
+		books := b.accounts()
+		if out := b.pushRaw(0, short); len(out[0])+len(out[1]) != 0 {
+			t.Errorf("cut at %d: sent %d", n, len(out[0])+len(out[1]))
+		}
+		if after := b.accounts(); after.drops-books.drops != 1 || after.exceptions != books.exceptions {
+			t.Errorf("cut at %d: %+v, before %+v", n, after, books)
+		}
 	}
+	b.counts(t, map[regs.Reg]uint64{regs.ParserDropExtensionHeader: 16, regs.PassOpened: 0})
 }
 
 // TestPassedCookies: under cookies a service with nat connects its server after the proof.

@@ -584,6 +584,37 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
+// TestCaseC21: what the card finds no transport behind. That nothing follows is no error; an authentication header is one whose
+// sender is told that it is not understood, since what it vouches for would be altered; both are counted.
+func TestCaseC21(t *testing.T) {
+	ah := gopacket.Payload([]byte{6, 4, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0x9c, 0x41, 0, 80})
+	for _, tt := range []struct {
+		name     string
+		protocol layers.IPProtocol
+		data     gopacket.Payload
+		want     Reason
+	}{
+		{"no next header", layers.IPProtocolNoNextHeader, nil, DropMalformed}, // empty packets are not looked into
+		{"no next header, and bytes behind it", layers.IPProtocolNoNextHeader, gopacket.Payload("12345678"), DropIgnored},
+		{"authentication header", layers.IPProtocolAH, ah, Unreachable},
+		{"half an authentication header", layers.IPProtocolAH, ah[:9], Unreachable},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, "off").quiet()
+			f := lay(t, 0, ip6("2001:db8:c::10", vip6.String(), tt.protocol), tt.data)
+			b.give(0, regs.ExceptionReasonReasonProtocol, f)
+			b.wantCount(tt.want, 1)
+			if tt.want != Unreachable {
+				if len(b.sent) != 0 {
+					t.Errorf("sent %d frames", len(b.sent))
+				}
+				return
+			}
+			wantError(t, b.only(0), 4, 1, "\x00\x00\x00\x06", vip6.String(), f)
+		})
+	}
+}
+
 // wantError checks an ICMP error and what it quotes.
 func wantError(t *testing.T, p gopacket.Packet, kind, code uint8, value, from string, about []byte) {
 	t.Helper()

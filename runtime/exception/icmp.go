@@ -163,7 +163,8 @@ func (h *Handler) closedOther(p *packet) {
 		protocol == layers.IPProtocolUDP && !p.is(layers.LayerTypeUDP):
 		h.count(DropMalformed) // its header could not be read
 		return
-	case p.src.Is6() && (protocol == layers.IPProtocolIPv6HopByHop || protocol == layers.IPProtocolIPv6Routing || protocol == layers.IPProtocolIPv6Destination):
+	case p.src.Is6() && (protocol == layers.IPProtocolIPv6HopByHop || protocol == layers.IPProtocolIPv6Routing || protocol == layers.IPProtocolIPv6Destination ||
+		protocol == layers.IPProtocolNoNextHeader): // nothing follows, which is no error (RFC 8200, 4.7)
 		h.count(DropIgnored)
 		return
 	}
