@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net/netip"
 	"strings"
 	"testing"
@@ -91,17 +92,18 @@ func TestCaseC27(t *testing.T) {
 }
 
 // TestCaseC01: of a VIP with a service by dr, which its servers have too, the card answers each of 20 requests once, from the
-// MAC address of its port, and nobody at the servers' side; what it passes on goes to a server's MAC address with addresses
-// and ports as they were. That the servers keep quiet is theirs to do.
+// MAC address of its port, and nobody at the servers' side; what it passes on goes to a server's MAC address, each in turn, and
+// is one hop older but else as it was sent, checksums right. That the servers keep quiet is theirs to do.
 func TestCaseC01(t *testing.T) {
 	r := newRig(t, small)
 	r.host(0, tcppeer.Config{Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.10/32")}})
 	r.host(1, tcppeer.Config{Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.1.11/32")}})
+	r.host(1, tcppeer.Config{Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.1.12/32")}})
 	r.apply(base + `
 services:
   - {name: web, listen: [198.18.0.80:80], mode: dr, default: app}
 groups:
-  - {name: app, servers: [{address: 198.18.1.11:80}], check: {type: none}}
+  - {name: app, scheduler: rr, servers: [{address: 198.18.1.11:80}, {address: 198.18.1.12:80}], check: {type: none}}
 `)
 	r.run(4 * time.Second)
 	asker := []byte{2, 0xaa, 0, 0, 0, 9}
@@ -136,16 +138,28 @@ groups:
 			}
 		}
 	}
-	client, vip := netip.MustParseAddrPort("198.18.0.10:40001"), netip.MustParseAddrPort("198.18.0.80:80")
-	sent := segmentOf(t, r.nets[0].mac, client, vip, layers.TCP{Seq: 1000, SYN: true}, 0)
-	r.nets[1].frames = nil
-	r.nets[0].send(bytes.Clone(sent))
-	r.run(3 * time.Millisecond)
-	if len(r.nets[1].frames) != 1 {
-		t.Fatalf("%d frames at the server", len(r.nets[1].frames))
-	}
-	got, mac := r.nets[1].frames[0], []byte{2, 0xaa, 1, 0, 0, 1}
-	if ip := ipOf(got); !bytes.Equal(got[:6], mac) || !bytes.Equal(ip[12:], ipOf(sent)[12:]) {
-		t.Errorf("the server gets % x, sent % x", got, sent)
+	vip := netip.MustParseAddrPort("198.18.0.80:80")
+	for i := range uint16(4) {
+		client := netip.AddrPortFrom(netip.MustParseAddr("198.18.0.10"), 40001+i)
+		want := [6]byte{2, 0xaa, 1, 0, 0, byte(1 + i%2)} // each server in turn
+		for _, x := range []struct {
+			tcp   layers.TCP
+			bytes int
+		}{{layers.TCP{Seq: 1000, SYN: true}, 0}, {layers.TCP{Seq: 1001, Ack: 5, ACK: true}, 0}, {layers.TCP{Seq: 1001, Ack: 5, ACK: true, PSH: true}, 700}} {
+			sent := segmentOf(t, r.nets[0].mac, client, vip, x.tcp, x.bytes)
+			r.nets[1].frames = nil
+			r.nets[0].send(bytes.Clone(sent))
+			r.run(3 * time.Millisecond)
+			if len(r.nets[1].frames) != 1 {
+				t.Fatalf("%d frames at the servers' side", len(r.nets[1].frames))
+			}
+			got := r.nets[1].frames[0]
+			aged := bytes.Clone(sent) // one hop older, and nothing else
+			ipOf(aged)[8]--
+			aged = marked(aged, binary.BigEndian.Uint16(ipOf(sent)[4:]), binary.BigEndian.Uint16(ipOf(sent)[6:]))
+			if [6]byte(got) != want || [6]byte(got[6:]) != r.nets[1].mac || !bytes.Equal(ipOf(got), ipOf(aged)) {
+				t.Errorf("the servers' side gets % x, sent % x", got, sent)
+			}
+		}
 	}
 }

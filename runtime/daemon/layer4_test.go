@@ -100,8 +100,8 @@ func TestCaseC15(t *testing.T) {
 	}
 }
 
-// TestCaseC09: a server that is taken out goes on with its connections, and gets no new ones; when the time is over they are
-// reset at both ends and counted.
+// TestCaseC09: a server that is taken out goes on with its connections, and gets no new ones; when the time is over those that
+// are left are reset at both ends, nothing of them stays, and they are counted apart from those that ended before.
 func TestCaseC09(t *testing.T) {
 	r := newRig(t, small)
 	r.keepAlive("198.18.1.11:80", "198.18.1.12:80")
@@ -122,9 +122,11 @@ func TestCaseC09(t *testing.T) {
 		r.until("answer", time.Second, func() bool { return strings.HasSuffix(string(conn.Bytes()), ";") })
 		return conn
 	}
-	long := open()
-	if got := ask(long); got != "198.18.1.11:80" {
-		t.Fatalf("first connection at %s", got)
+	long, beside, brief := open(), open(), open()
+	for i, want := range []string{"198.18.1.11:80", "198.18.1.12:80", "198.18.1.11:80"} {
+		if got := ask([]*tcppeer.Conn{long, beside, brief}[i]); got != want {
+			t.Fatalf("connection %d at %s", i, got)
+		}
 	}
 	r.apply(edit(t, text, "198.18.1.11:80}", "198.18.1.11:80, weight: 0}"))
 	for range 5 {
@@ -132,28 +134,61 @@ func TestCaseC09(t *testing.T) {
 			t.Errorf("weight 0: request at %s", got)
 		}
 	}
-	if got := ask(open()); got != "198.18.1.12:80" {
-		t.Errorf("weight 0: new connection at %s", got)
+	opened := 0
+	others := func(when string) {
+		t.Helper()
+		for range 3 {
+			if got := ask(open()); got != "198.18.1.12:80" {
+				t.Errorf("%s: new connection at %s", when, got)
+			}
+			opened++
+		}
 	}
+	others("weight 0")
 	r.apply(edit(t, text, "{address: 198.18.1.11:80}, ", ""))
 	start := r.now
-	r.run(9 * time.Second)
-	if got := ask(long); got != "198.18.1.11:80" || c.reset != 0 {
-		t.Errorf("during drain: request at %s, %d resets", got, c.reset)
+	others("drain")
+	brief.CloseWrite()
+	for r.now < start+9*time.Second {
+		r.run(1500 * time.Millisecond)
+		if got := ask(long); got != "198.18.1.11:80" || c.reset != 0 {
+			t.Errorf("%v into the drain: request at %s, %d resets", r.now-start, got, c.reset)
+		}
 	}
+	others("end of the drain")
+	r.nets[0].frames, r.nets[1].frames = nil, nil
+	r.nets[0].record, r.nets[1].record = true, true
 	r.until("reset", 2*time.Second, func() bool { return c.reset == 1 })
 	if d := r.now - start; d < 10*time.Second || d > 10100*time.Millisecond {
 		t.Errorf("reset after %v", d)
 	}
+	for side, n := range r.nets {
+		resets := 0
+		for _, f := range n.frames {
+			if isTCP(f) && ipOf(f)[33]&4 != 0 {
+				resets++
+			}
+		}
+		if resets != 1 {
+			t.Errorf("side %d: %d RSTs", side, resets)
+		}
+		n.record = false
+	}
 	if n := r.nets[1].hosts[0].Len(); n != 0 {
 		t.Errorf("the server still has %d connections", n)
+	}
+	if got := ask(beside); got != "198.18.1.12:80" || c.reset != 1 {
+		t.Errorf("another server's connection is at %s, %d resets", got, c.reset)
 	}
 	r.run(3 * time.Second)
 	if _, _, ok := r.server("198.18.1.11:80"); ok {
 		t.Error("the server's entry is there still")
 	}
-	if got := r.d.Status().Drains; got.Cut != 1 || got.Drained != 0 {
+	if got := r.d.Status().Drains; got.Cut != 1 || got.Drained != 1 {
 		t.Errorf("drained and cut: %+v", got)
+	}
+	if got := r.card.Load(regs.AmuLive); got != uint32(1+opened) {
+		t.Errorf("%d pages in use, want those of %d connections", got, 1+opened)
 	}
 }
 
@@ -174,39 +209,58 @@ func TestExpireNodest(t *testing.T) {
 	}
 }
 
-// TestCaseC13: what persistence a file says counts from its reload on, be it changed, removed or added; an open connection
-// survives all of that.
+// TestCaseC13: what persistence a file says counts from its reload on, be it changed, removed or added: a client that rests is
+// remembered for as long, and a new one until it has rested. An open connection of another client survives all of that.
 func TestCaseC13(t *testing.T) {
 	r := newRig(t, small)
+	r.keepAlive("198.18.1.13:80")
 	r.httpServers("198.18.1.11:80", "198.18.1.12:80")
-	c := r.client("198.18.0.10")
-	r.apply(fmt.Sprintf(passed, "persistence: {time: 60s}", ""))
+	c, other := r.client("198.18.0.10"), r.client("198.18.0.11")
+	three := strings.Replace(passed, "servers: [", "servers: [{address: 198.18.1.13:80}, ", 1)
+	r.apply(fmt.Sprintf(three, "persistence: {time: 60s}", ""))
 	r.run(10 * time.Millisecond)
-	slow, err := c.h.Dial(r.now, netip.AddrPortFrom(c.from, 0), netip.MustParseAddrPort("198.18.0.80:80"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	slow.Tag = uint64(len(c.requests))
-	c.requests = append(c.requests, "GET ")
-	r.run(20 * time.Millisecond)
-	for _, x := range []struct {
-		keys string
-		ms   uint32
-	}{{"persistence: {time: 60s}", 60_000}, {"persistence: {time: 13s}", 13_000}, {"", 0}, {"persistence: {time: 20s}", 20_000}} {
-		r.apply(fmt.Sprintf(passed, x.keys, ""))
-		if got := r.service(0).Persistence; got != x.ms {
-			t.Errorf("%q: %d ms", x.keys, got)
+	kept := other.get("198.18.0.80:80", "a", "/")
+	r.until("answer", time.Second, func() bool { return len(kept.Bytes()) > 0 })
+	// The server that has it takes no other: those end their connections, and clients rest.
+	three = strings.Replace(three, "{address: 198.18.1.13:80}", "{address: 198.18.1.13:80, weight: 0}", 1)
+	last := ""
+	for i, x := range []struct {
+		keys    string
+		seconds time.Duration
+	}{{"persistence: {time: 60s}", 60}, {"persistence: {time: 13s}", 13}, {"", 0}, {"persistence: {time: 20s}", 20}, {"persistence: {time: 13s}", 13}} {
+		r.apply(fmt.Sprintf(three, x.keys, ""))
+		if got := r.service(0).Persistence; got != uint32(x.seconds)*1000 {
+			t.Errorf("reload %d, %q: %d ms", i, x.keys, got)
 		}
 		got := c.names(4)
-		if same := got == "1111" || got == "2222"; same != (x.ms != 0) {
-			t.Errorf("%q: servers %s", x.keys, got)
+		if same := got == "1111" || got == "2222"; same != (x.seconds != 0) || strings.ContainsAny(got, "3-") {
+			t.Errorf("reload %d, %q: servers %s", i, x.keys, got)
+		}
+		if i == 1 && got[:1] != last {
+			t.Errorf("%q: server %s, before the reload %s", x.keys, got, last)
+		}
+		if x.seconds == 0 {
+			continue
+		}
+		r.pass(x.seconds*time.Second - 500*time.Millisecond)
+		if again := c.names(1); again != got[:1] {
+			t.Errorf("reload %d, %q: server %s after a rest that is shorter, %s before", i, x.keys, again, got)
+		}
+		if i == 0 { // what it remembers outlives the reload, and then counts as the file says
+			last = got[:1]
+			continue
+		}
+		live := r.card.Load(regs.AmuLive) // the other client's connection and template, and this one's template
+		r.pass(x.seconds*time.Second + 4*time.Second)
+		if now := r.card.Load(regs.AmuLive); live != 3 || now != 2 {
+			t.Errorf("reload %d, %q: %d pages in use, after a rest %d", i, x.keys, live, now)
 		}
 	}
-	slow.Write([]byte("/ HTTP/1.1\r\n\r\n"))
-	c.open++
-	r.until("answer to the first", time.Second, func() bool { return c.answers[slow] != "" })
-	if c.reset != 0 || c.failed != 0 {
-		t.Errorf("%d resets, %d failed", c.reset, c.failed)
+	kept.Discard(len(kept.Bytes()))
+	kept.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+	r.until("answer of the open connection", time.Second, func() bool { return string(kept.Bytes()) == "198.18.1.13:80;" })
+	if n := c.reset + c.failed + other.reset + other.failed; n != 0 {
+		t.Errorf("%d connections were lost", n)
 	}
 }
 

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -29,7 +31,7 @@ ports:
 `
 
 // TestImported runs what splicectl ipvs import makes of a table of ipvsadm and of a keepalived.conf, and asks every service
-// for something with curl, or by datagrams. Servers of both sites live in one namespace, with the VIPs on lo: what they
+// for something with curl, by FTP too, or by datagrams. Servers of both sites live in one namespace, with the VIPs on lo: what they
 // send from a VIP goes to the client past the card, what they send from their own addresses through it.
 func TestImported(t *testing.T) {
 	need(t, "curl", "curl")
@@ -42,6 +44,8 @@ func TestImported(t *testing.T) {
 		http       []string // asked by curl
 		bare       []string // TCP services that say their address first
 		udp        []string
+		ftp        string                       // asked for a file
+		ftpServers []string                     // which of them has it
 		shares     map[string]map[string]uint64 // service, server: how many of the nine connections
 	}{
 		{"ipvsadm", "site.ipvsadm", []string{"--fwmark", "1=198.18.0.70:80,198.18.0.70:443,198.18.0.70:80/udp", "--fwmark", "2=[2001:db8::70]:0"},
@@ -57,6 +61,7 @@ func TestImported(t *testing.T) {
 			},
 			nil,
 			[]string{"198.18.0.83:53", "198.18.0.83:123", "[2001:db8::83]:53", "198.18.0.70:80"},
+			"198.18.0.86", []string{"198.18.1.71", "198.18.1.72"},
 			map[string]map[string]uint64{"198.18.0.80:80": {"198.18.1.11:80": 4, "198.18.1.12:80": 3, "198.18.1.13:80": 2, "198.18.1.14:80": 0}},
 		},
 		{"keepalived", "site.conf", []string{"--fwmark", "7=198.18.0.71:80,198.18.0.71:443"},
@@ -68,6 +73,7 @@ func TestImported(t *testing.T) {
 			},
 			[]string{"198.18.0.82:25"},
 			[]string{"198.18.0.83:53", "198.18.0.84:514"},
+			"", nil,
 			map[string]map[string]uint64{},
 		},
 	} {
@@ -119,6 +125,9 @@ func TestImported(t *testing.T) {
 						break
 					}
 				}
+			}
+			if tt.ftp != "" {
+				t.Run("FTP", func(t *testing.T) { p.importedFTP(t, tt.ftp, tt.ftpServers) })
 			}
 			p.shares(tt.shares)
 		})
@@ -194,21 +203,19 @@ func (p *product) serveImported() {
 		go func() { _ = h.Serve(ln) }()
 	}
 	t.Cleanup(func() { h.Close() })
-	for _, port := range []int{21, 25} {
-		ln, err := p.servers.Listen("tcp", fmt.Sprintf("[::]:%d", port))
-		must(t, err)
-		t.Cleanup(func() { ln.Close() })
-		go func() {
-			for {
-				c, err := ln.Accept()
-				if err != nil {
-					return
-				}
-				fmt.Fprintf(c, "220 %s\r\n", c.LocalAddr())
-				c.Close()
+	ln, err := p.servers.Listen("tcp", "[::]:25")
+	must(t, err)
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
 			}
-		}()
-	}
+			fmt.Fprintf(c, "220 %s\r\n", c.LocalAddr())
+			c.Close()
+		}
+	}()
 	// An answer to a datagram leaves with the address that was asked: one socket for each.
 	var addresses []net.Addr
 	must(t, p.servers.Do(func() (err error) { addresses, err = net.InterfaceAddrs(); return err }))
@@ -236,6 +243,51 @@ func (p *product) serveImported() {
 				}
 			}()
 		}
+	}
+}
+
+// importedFTP has curl fetch a file from vsftpd behind a VIP and bring it back, over data connections that either end opens.
+// Persistence keeps all of that at one server: what was brought is there.
+func (p *product) importedFTP(t *testing.T, vip string, servers []string) {
+	need(t, "vsftpd", "vsftpd")
+	if os.Getuid() != 0 || os.Getenv("NETLAB_ENTERED") != "" {
+		t.Skip("needs root: vsftpd becomes another user")
+	}
+	must(t, os.MkdirAll("/var/run/vsftpd/empty", 0o755))
+	for _, a := range servers {
+		root := t.TempDir()
+		must(t, os.Chmod(root, 0o755))
+		must(t, os.Mkdir(filepath.Join(root, "in"), 0o777))
+		must(t, os.Chmod(filepath.Join(root, "in"), 0o777))
+		must(t, os.WriteFile(filepath.Join(root, "file"), []byte(strings.Repeat(a+"\n", importedBytes)), 0o644))
+		config := strings.NewReplacer("ROOT", root, "listen=NO\n", "listen=YES\nlisten_address="+a+"\n").Replace(vsftpdConfig)
+		p.runServer(a+":21", "vsftpd", p.write(a+".conf", config))
+	}
+	first := ""
+	for i, how := range [][]string{nil, {"--disable-epsv", "--no-ftp-skip-pasv-ip"}, {"--ftp-port", "-"}, {"--ftp-port", "-", "--disable-eprt"}} {
+		curl := func(args ...string) string {
+			return p.in(p.client, t, "curl", slices.Concat([]string{"-sS", "--max-time", "20"}, how, args)...)
+		}
+		got := curl("ftp://" + vip + "/file")
+		server, _, _ := strings.Cut(got, "\n")
+		if !slices.Contains(servers, server) || got != strings.Repeat(server+"\n", importedBytes) {
+			t.Errorf("curl %v: %d bytes, of %.20q", how, len(got), server)
+		}
+		if first == "" {
+			first = server
+		}
+		if server != first {
+			t.Errorf("curl %v: from %s, not from %s as before", how, server, first)
+		}
+		// Anonymous users may not read what they brought: its size has to do.
+		to := fmt.Sprintf("ftp://%s/in/%d", vip, i)
+		curl("-T", p.write("upload", got), to)
+		if list := curl("ftp://" + vip + "/in/"); !strings.Contains(list, fmt.Sprintf(" %d ", len(got))) {
+			t.Errorf("curl %v: after an upload of %d bytes: %s", how, len(got), list)
+		}
+	}
+	if p.number("runtime.actions.module_opened") == 0 {
+		t.Error("the module opened no data connection")
 	}
 }
 

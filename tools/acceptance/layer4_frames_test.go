@@ -263,10 +263,17 @@ groups:
 			if got := offered(answers.stop()); got == 0 || got > mss {
 				t.Errorf("the card offered an MSS of %d, want %d at most", got, mss)
 			}
+			wrapped := 0 // bytes that came to the server in tunnels
 			for _, frame := range outer.stop() {
 				if len(frame) > 1514 {
 					t.Errorf("an outer packet of %d bytes", len(frame))
 				}
+				if ip := frame[14:]; ip[0]>>4 == 4 && ip[9] == 4 || ip[0]>>4 == 6 && ip[6] == 41 {
+					wrapped += len(ip)
+				}
+			}
+			if wrapped < counted.first {
+				t.Errorf("%d bytes came in tunnels", wrapped)
 			}
 		})
 	}

@@ -28,7 +28,8 @@ type reply struct {
 	seen   netip.AddrPort
 
 	connected time.Duration // how long that took
-	again     int           // segments that the client sent again
+	syns      int           // SYNs that the client sent again
+	again     int           // segments that it sent again, SYNs among them
 }
 
 // answer has a server answer at an address until the test ends: whatever comes, with its own name and whom it came from.
@@ -185,6 +186,7 @@ func askOnce(protocol string, from, to netip.AddrPort, line string) (r reply, er
 	}
 	r.connected = time.Since(began)
 	defer c.Close()
+	r.syns = retransmissions(c)
 	if err := c.SetDeadline(time.Now().Add(patienceL4)); err != nil {
 		return r, err
 	}
@@ -204,9 +206,7 @@ func askOnce(protocol string, from, to netip.AddrPort, line string) (r reply, er
 		if b, err = io.ReadAll(c); err != nil {
 			return r, fmt.Errorf("after %q: %w", b, err)
 		}
-		if n, err := unix.GetsockoptTCPInfo(fd(c.(*net.TCPConn)), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			r.again = int(n.Total_retrans)
-		}
+		r.again = retransmissions(c)
 	}
 	fields := strings.Fields(string(b))
 	if len(fields) < 3 {
@@ -215,6 +215,19 @@ func askOnce(protocol string, from, to netip.AddrPort, line string) (r reply, er
 	r.server = fields[len(fields)-2]
 	r.seen, err = netip.ParseAddrPort(fields[len(fields)-1])
 	return r, err
+}
+
+// retransmissions is how many segments of a TCP connection went out again so far.
+func retransmissions(c net.Conn) int {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return 0
+	}
+	n, err := unix.GetsockoptTCPInfo(fd(tcp), unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 0
+	}
+	return int(n.Total_retrans)
 }
 
 // once is askOnce from the client's namespace.
