@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -368,4 +370,83 @@ func (r *rig) resolved() bool {
 		}
 	}
 	return true
+}
+
+// TestForgottenByARestart: what a runtime knows of its servers ends with it, as README's limits say. The next one takes a server
+// that is down for what start says, gives a server that came up slowly its whole weight, and lets connections of a server
+// that drains go on past the deadline; they, and all others, outlive the restart.
+func TestForgottenByARestart(t *testing.T) {
+	for _, start := range []string{"up", "down"} {
+		t.Run("start: "+start, func(t *testing.T) {
+			r := newSuccession(t)
+			r.keepAlive("198.18.1.13:80", "198.18.1.14:80")
+			r.httpServers("198.18.1.11:80", "198.18.1.12:80", "198.18.1.15:80")
+			c, kept := r.client("198.18.0.10"), r.client("198.18.0.11")
+			off := r.off()
+			text := strings.Replace(fmt.Sprintf(passed, "", "drain: 2s\n    slow_start: 60s\n    check: {type: tcp, interval: 200ms, timeout: 100ms, rise: 2, fall: 1, start: "+start+"}"),
+				"{address: 198.18.1.12:80}", "{address: 198.18.1.12:80}, {address: 198.18.1.15:80}, {address: 198.18.1.13:80}", 1)
+			before := edit(t, text, "198.18.1.11:80}, {address: 198.18.1.12:80}, {address: 198.18.1.15:80}, ", "198.18.1.14:80}, ")
+			ask := func(conn *tcppeer.Conn) string {
+				t.Helper()
+				conn.Discard(len(conn.Bytes()))
+				conn.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+				r.until("answer", time.Second, func() bool { return strings.HasSuffix(string(conn.Bytes()), ";") })
+				return string(conn.Bytes())
+			}
+			// One connection at a server that is going to drain, and one at a server that is going to have no weight.
+			r.apply(before)
+			r.run(time.Second)
+			conns := []*tcppeer.Conn{kept.get("198.18.0.80:80", "a", "/"), kept.get("198.18.0.80:80", "a", "/")}
+			r.run(50 * time.Millisecond)
+			var at []string
+			for _, conn := range conns {
+				at = append(at, ask(conn))
+			}
+			if slices.Sort(at); at[0] != "198.18.1.13:80;" || at[1] != "198.18.1.14:80;" {
+				t.Fatalf("connections at %v", at)
+			}
+			text = edit(t, text, "198.18.1.13:80}", "198.18.1.13:80, weight: 0}")
+			r.apply(text)
+			r.run(500 * time.Millisecond)
+			down, slow := netip.MustParseAddr("198.18.1.11"), netip.MustParseAddr("198.18.1.12")
+			off[down], off[slow] = true, true
+			r.run(500 * time.Millisecond)
+			delete(off, slow)
+			r.run(500 * time.Millisecond)
+			if got := c.names(30); strings.Contains(got, "1") || start == "up" && strings.Count(got, "5") < 24 {
+				t.Fatalf("one down and one slow: %s", got)
+			}
+
+			r.attach() // within the drain
+			r.load(text)
+			open := func() bool {
+				_, e, ok := r.server("198.18.1.11:80")
+				return ok && e.ControlClosed == 0
+			}
+			if got := open(); got != (start == "up") {
+				t.Errorf("the server that is down takes connections at first: %v", got)
+			}
+			r.run(time.Second)
+			if open() {
+				t.Error("the server that is down takes connections a second later")
+			}
+			if start == "up" { // else all have come up just now, and start slowly
+				if got := c.names(30); strings.Count(got, "5") != 15 || strings.Count(got, "2") != 15 {
+					t.Errorf("after the restart: %s", got)
+				}
+			}
+			r.run(5 * time.Second)
+			if _, e, ok := r.server("198.18.1.14:80"); !ok || e.ControlClosed == 0 {
+				t.Errorf("the entry of the server that drained is there: %v, closed: %d", ok, e.ControlClosed)
+			}
+			for _, conn := range conns {
+				if got := ask(conn); !slices.Contains(at, got) {
+					t.Errorf("after the deadline: an answer of %q", got)
+				}
+			}
+			if got := r.d.Status().Drains; got.Cut != 0 || got.Drained != 0 || kept.reset != 0 {
+				t.Errorf("%+v, %d resets", got, kept.reset)
+			}
+		})
+	}
 }
