@@ -78,7 +78,7 @@ func TestServiceTable(t *testing.T) {
 	conn := c.get("198.18.0.80:80", "img.example", "/photos")
 	r.until("splice", time.Second, func() bool { return len(conn.Bytes()) > 0 })
 	services := []view.Service{{Name: "web", Protocol: "tcp", Groups: []view.ServiceGroup{{Servers: []view.ServiceServer{
-		{Address: "198.18.1.11:8080"}, {Address: "198.18.1.12:8080"}, {Address: "198.18.1.21:80"}, {Address: "198.18.1.99:80"},
+		{Address: "198.18.1.11:8080", Method: "nat"}, {Address: "198.18.1.12:8080", Method: "nat"}, {Address: "198.18.1.21:80", Method: "nat"}, {Address: "198.18.1.99:80", Method: "nat"},
 	}}}}}
 	ended := r.d.Ended()
 	if err := r.d.View(func(v *view.View) error {

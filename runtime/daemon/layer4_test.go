@@ -345,6 +345,55 @@ func TestFullNAT(t *testing.T) {
 	}
 }
 
+// TestServiceTableMethods: a server that two services reach by two methods has two entries, and each service shows its own; with
+// other local addresses it has another entry again, and both count.
+func TestServiceTableMethods(t *testing.T) {
+	const text = `
+emu: {client: mem, server: mem}
+ports:
+  client: {addresses: [198.18.0.1/24]}
+  server: {addresses: [198.18.1.1/24]}
+services:
+  - {name: plain, listen: ["198.18.0.80:80"], mode: nat, default: plain}
+  - {name: full, listen: ["198.18.0.81:80"], mode: fullnat, default: full}
+groups:
+  - {name: plain, servers: [{address: 198.18.1.11:80}]}
+  - {name: full, local: [198.18.1.100], servers: [{address: 198.18.1.11:80}]}
+`
+	r := newRig(t, small)
+	r.keepAlive("198.18.1.11:80")
+	c := r.client("198.18.0.10")
+	r.apply(text)
+	r.run(10 * time.Millisecond)
+	conns := []*tcppeer.Conn{c.get("198.18.0.80:80", "a", "/"), c.get("198.18.0.80:80", "a", "/"), c.get("198.18.0.81:80", "a", "/")}
+	answered := func() bool {
+		return !slices.ContainsFunc(conns, func(c *tcppeer.Conn) bool { return len(c.Bytes()) == 0 })
+	}
+	r.until("answers", time.Second, answered)
+	r.apply(edit(t, text, "198.18.1.100", "198.18.1.101"))
+	conns = append(conns, c.get("198.18.0.81:80", "a", "/"))
+	r.until("another answer", time.Second, answered)
+	services := []view.Service{
+		{Name: "plain", Protocol: "tcp", Groups: []view.ServiceGroup{{Servers: []view.ServiceServer{{Address: "198.18.1.11:80", Method: "nat"}}}}},
+		{Name: "full", Protocol: "tcp", Groups: []view.ServiceGroup{{Servers: []view.ServiceServer{{Address: "198.18.1.11:80", Method: "fullnat"}}}}},
+	}
+	if err := r.d.View(func(v *view.View) error {
+		table, err := v.ServiceTable(context.Background(), services, nil, true)
+		if err != nil {
+			return err
+		}
+		for i := range table.Services {
+			s := &table.Services[i]
+			if x := s.Groups[0].Servers[0]; s.Traffic.Connections != 2 || x.Traffic != s.Traffic || x.Active != 2 || x.Connections != 2 || x.Closed {
+				t.Errorf("%s: %+v of %+v", s.Name, x, s.Traffic)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestCookie: a request that brings a server's cookie goes to that server, also when it takes no new clients, and elsewhere
 // when it is down.
 func TestCookie(t *testing.T) {

@@ -42,7 +42,7 @@ type ServiceGroup struct {
 }
 
 // ServiceServer is a server of a group. Active, Inactive, Connections and Failed are the card's, of all services that lead to
-// the server; Traffic is this service's.
+// the server by this method; Traffic is this service's.
 type ServiceServer struct {
 	Address     string  `json:"address"`
 	Method      string  `json:"method"`
@@ -126,10 +126,12 @@ func (v *View) ServiceTable(ctx context.Context, services []Service, ended map[F
 	type key struct {
 		addr     string
 		protocol uint32
+		method   string
 	}
-	at := map[key]uint32{}
+	at := map[key][]uint32{} // with another tunnel or other local addresses a server has another entry
 	for i, s := range servers {
-		at[key{s.addr.String(), s.ControlProtocol}] = i
+		k := key{s.addr.String(), s.ControlProtocol, valueName("server", regs.ServerControl, "method", s.ControlMethod)}
+		at[k] = append(at[k], i)
 	}
 	for i := range t.Services {
 		s := &t.Services[i]
@@ -137,14 +139,13 @@ func (v *View) ServiceTable(ctx context.Context, services []Service, ended map[F
 		for g := range s.Groups {
 			for k := range s.Groups[g].Servers {
 				x := &s.Groups[g].Servers[k]
-				index, ok := at[key{strings.Replace(x.Address, ":*", ":0", 1), protocolNumber(s.Protocol)}]
-				if !ok {
-					continue // it is on its way into the card
+				for n, index := range at[key{strings.Replace(x.Address, ":*", ":0", 1), protocolNumber(s.Protocol), x.Method}] { // none: it is on its way into the card
+					var st regs.ServerStateEntry
+					st.Decode(states[index*regs.ServerStateWords:])
+					x.Closed = servers[index].ControlClosed != 0 && (n == 0 || x.Closed)
+					x.count(&st)
+					x.Traffic.Add(flows[named{s.Name, index, true}])
 				}
-				var st regs.ServerStateEntry
-				st.Decode(states[index*regs.ServerStateWords:])
-				x.count(&st, servers[index].ControlClosed != 0)
-				x.Traffic = flows[named{s.Name, index, true}]
 			}
 		}
 	}
@@ -195,13 +196,16 @@ func protocolNumber(name string) uint32 {
 	return 6
 }
 
-// count takes a server's counters over. Its templates are pages that name it, and no connections.
-func (x *ServiceServer) count(st *regs.ServerStateEntry, closed bool) {
-	x.Active, x.Templates, x.Failed, x.Overloaded, x.Closed = st.Active, st.Templates, st.Failed, st.FlagsOverloaded != 0, closed
+// count adds the counters of an entry of a server. Its templates are pages that name it, and no connections.
+func (x *ServiceServer) count(st *regs.ServerStateEntry) {
+	x.Active += st.Active
+	x.Templates += st.Templates
+	x.Failed += st.Failed
+	x.Overloaded = x.Overloaded || st.FlagsOverloaded != 0
 	if rest := st.Active + st.Templates; st.UseCount > rest {
-		x.Inactive = st.UseCount - rest
+		x.Inactive += st.UseCount - rest
 	}
-	x.Connections = uint64(st.ConnectionsHi)<<32 | uint64(st.ConnectionsLo)
+	x.Connections += uint64(st.ConnectionsHi)<<32 | uint64(st.ConnectionsLo)
 }
 
 // living calls add with the traffic of each connection that has a page.
