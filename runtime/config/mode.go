@@ -263,6 +263,14 @@ func (c *Config) Asked(l Listener) (services []*Service) {
 	return services
 }
 
+// Ports of a local address that servers see with fullnat. The lowest are for services; those from EndLocalPorts on are left
+// to the host's own connections.
+const (
+	FirstLocalPort = 1024
+	EndLocalPorts  = 61440
+	LocalPorts     = EndLocalPorts - FirstLocalPort
+)
+
 // LocalFor returns the addresses that a group's servers of a family see in the client's place with fullnat: the group's
 // own, else that of the port behind which the server is.
 func (c *Config) LocalFor(g *Group, server netip.Addr) (list []netip.Addr) {

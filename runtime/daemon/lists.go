@@ -17,12 +17,6 @@ import (
 // list's head and puts them back at its tail; the host writes a list once, when its server begins, and leaves it alone
 // after that: what it knows of it is where it lies.
 
-// Ports that servers see. The lowest are for services, and our own connections (probes and checks) come from above.
-const firstLocalPort, localPorts = 1024, 65536 - 1024 - ownPorts
-
-// ownPorts at the end of the range are left to the host's own connections.
-const ownPorts = 4096
-
 // A region is where a list lies in the memory of local ports.
 type region struct{ first, size uint32 }
 
@@ -37,7 +31,7 @@ func (w *writer) putLists(ctx context.Context, im *Image) error {
 	}
 	for n, i := range fresh {
 		p := im.ix.serverAt[i]
-		r, err := w.allot(uint32(len(p.locals))*localPorts, uint32(len(fresh)-n))
+		r, err := w.allot(uint32(len(p.locals))*config.LocalPorts, uint32(len(fresh)-n))
 		if err != nil {
 			return fmt.Errorf("server %s: %w", p.addr, err)
 		}
@@ -83,7 +77,7 @@ func (w *writer) putList(ctx context.Context, im *Image, server uint32, r region
 	words := make([]uint32, r.size*regs.LocalPortWords)
 	for n := range r.size {
 		local, _ := im.ix.locals.Of(p.locals[n%uint32(len(p.locals))].String())
-		e := regs.LocalPortEntry{NumberPort: firstLocalPort + n/uint32(len(p.locals)), NumberLocalAddress: local}
+		e := regs.LocalPortEntry{NumberPort: config.FirstLocalPort + n/uint32(len(p.locals)), NumberLocalAddress: local}
 		e.Encode(words[n*regs.LocalPortWords:])
 	}
 	off, err := w.card.Memory(regs.MemLocalPort).At(0, r.first)

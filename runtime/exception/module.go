@@ -8,6 +8,7 @@ import (
 	"github.com/google/gopacket/layers"
 
 	"splicenic/regs"
+	"splicenic/runtime/config"
 	"splicenic/runtime/exception/reassembly"
 	"splicenic/runtime/module"
 )
@@ -33,7 +34,7 @@ type Pass struct {
 // Bounds of what is read along on.
 const (
 	maxReadings    = 16384
-	firstOwnPort   = 61440 // of the ports that no list of the card's has
+	firstOwnPort   = config.EndLocalPorts
 	modulePortBand = 65536 - firstOwnPort
 )
 

@@ -7,9 +7,9 @@ import (
 )
 
 // Configuration takes the servers of a configuration by the method that reaches them, spliced ones as "splice". A server
-// counts once for each, however many services lead to it.
+// counts once for each, however many services lead to it. Those of fullnat have the ports that the runtime gives them.
 func (g *Given) Configuration(c *config.Config) {
-	g.From, g.Servers = c.File, nil
+	g.From, g.Servers, g.LocalPorts = c.File, nil, config.LocalPorts
 	type place struct {
 		method string
 		addr   netip.AddrPort

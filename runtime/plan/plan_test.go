@@ -111,7 +111,7 @@ groups:
 	if d := cmp.Diff(want, g.Servers); d != "" || g.From != "f" {
 		t.Error(g.From, d)
 	}
-	if p := Make(g); p.Ports.PerServer != 4*64512 || p.Ports.Servers != 2 {
+	if p := Make(g); p.Ports.PerServer != 4*60416 || p.Ports.Servers != 2 {
 		t.Errorf("ports %+v", p.Ports)
 	}
 }
