@@ -45,7 +45,14 @@ driver/ring             regs
 driver                  driver/device driver/ring regs
 driver/drivertest       driver driver/device regs
 
+bitstream/xilinx        -
+bitstream/container     -
+bitstream               bitstream/xilinx bitstream/container
+bitstream/program       driver/device bitstream bitstream/container
+
 emu/frame               -
+emu/flash               -
+emu/image               regs bitstream/xilinx
 emu/regfile             regs
 emu/cam                 regs emu/regfile
 emu/ssram               regs
@@ -55,7 +62,7 @@ emu/datapath            regs emu/frame emu/regfile emu/cam emu/ssram emu/urltabl
 emu/datapath/gen        regs emu/datapath
 emu/port                emu/frame
 emu/oracle              regs emu/frame emu/port
-emu                     regs driver/device emu/...
+emu                     regs driver/device bitstream/xilinx emu/...
 
 runtime/rule            regs
 runtime/schedule        regs
@@ -66,6 +73,8 @@ runtime/health          runtime/health/usertcp runtime/inet
 runtime/config          regs runtime/rule
 runtime/head            runtime/config runtime/rule
 runtime/ipvs            runtime/config
+runtime/canary          regs driver runtime/inet runtime/rule
+runtime/flash           regs driver driver/device bitstream/program
 runtime/plan            regs runtime/config
 runtime/exception/reassembly -
 runtime/exception/snat  -
@@ -76,7 +85,7 @@ runtime/dns             runtime/config
 runtime/doctor          runtime/config runtime/inet
 runtime/daemon          regs driver runtime/config runtime/connlog runtime/dns runtime/doctor runtime/exception runtime/head runtime/health runtime/neighbour runtime/rule runtime/schedule runtime/view
 runtime/connlog         regs driver runtime/head
-runtime/admin           driver driver/device runtime/config runtime/daemon runtime/rule runtime/view
+runtime/admin           driver driver/device bitstream/program runtime/config runtime/daemon runtime/flash runtime/rule runtime/view
 
 tools/netlab/...        tools/netlab
 tools/tcppeer           emu/frame emu/port
@@ -85,11 +94,16 @@ tools/card              driver/device driver/runfile driver/vfio driver/vfiouser
 tools/bench             regs driver driver/device emu emu/frame emu/port emu/ssram emu/urltable runtime/rule tools/tcppeer
 tools/capture           regs driver emu/oracle emu/port
 tools/demo              regs driver emu/port runtime/config runtime/daemon tools/netlab tools/netlab/httpserver tools/open tools/tcppeer
-tools/control           regs driver driver/device driver/discover driver/vfio runtime/... tools/card tools/open
-tools/host              driver driver/device runtime/... tools/card tools/control tools/open
+tools/boot              regs driver driver/device driver/discover bitstream/program runtime/canary runtime/flash tools/open
+tools/control           regs driver driver/device driver/discover driver/vfio bitstream/program runtime/... tools/card tools/open
+tools/host              driver driver/device bitstream/program runtime/... tools/boot tools/card tools/control tools/open
 tools/ruletest          runtime/config runtime/head runtime/rule
+tools/emuimage          regs emu/image
 tools/show              regs runtime/dns runtime/view tools/control
-tools/splicectl         runtime/admin runtime/view tools/...
+tools/imagefile         bitstream tools/control
+tools/signing           regs bitstream bitstream/container tools/control
+tools/slots             regs bitstream/... driver driver/device runtime/admin runtime/flash tools/control tools/imagefile tools/open tools/signing
+tools/splicectl         bitstream/... runtime/admin runtime/view tools/...
 tools/vm                tools/vm/agent
 tools/vm/init           tools/vm/agent
 tools/vm/agent          -
@@ -103,6 +117,8 @@ const outside = `
 regs/...                none
 driver/discover         github.com/u-root/...
 driver/...              none
+bitstream/xilinx        none
+bitstream/container     none
 emu/...                 none
 runtime/rule            none
 runtime/schedule        none

@@ -102,7 +102,7 @@ func newRoot(e *env) *cobra.Command {
 		return nil
 	}
 	root.AddCommand(runCommand(e), demoCommand(e), configCommand(e), cardCommand(e), portCommand(e), regCommand(e), camCommand(e),
-		pageCommand(e), ruleCommand(e), connCommand(e), explainCommand(e), captureCommand(e), statsCommand(e), dnsCommand(e), ipvsCommand(e), planCommand(e), benchCommand(e), versionCommand(e), completionCommand(e))
+		pageCommand(e), ruleCommand(e), connCommand(e), explainCommand(e), captureCommand(e), statsCommand(e), dnsCommand(e), ipvsCommand(e), bitstreamCommand(e), planCommand(e), benchCommand(e), versionCommand(e), completionCommand(e))
 	return root
 }
 

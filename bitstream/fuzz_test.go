@@ -1,0 +1,167 @@
+package bitstream
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// consistent checks what holds for every Image that Read returns, whatever the file was.
+func consistent(t *testing.T, data []byte, img *Image, limit int64) {
+	t.Helper()
+	switch img.Check.State {
+	case Valid:
+		if img.Check.Checks < 1 || img.Check.Why != "" {
+			t.Fatalf("valid by %d checks: %q", img.Check.Checks, img.Check.Why)
+		}
+	case Invalid, Absent, NotCheckable:
+		if img.Check.Why == "" {
+			t.Fatalf("%s without a reason", img.Check.State)
+		}
+	default:
+		t.Fatalf("integrity %q", img.Check.State)
+	}
+	if img.SHA256 != sum(data) || img.Format == "" || img.IDCodes == nil {
+		t.Fatalf("got %+v", img)
+	}
+	if len(img.Wrapping) == 0 && img.FileSize != int64(len(data)) {
+		t.Fatalf("%d bytes of %d", img.FileSize, len(data))
+	}
+	total, end := int64(0), int64(-1)
+	for _, s := range img.Segments {
+		if int64(s.Address) <= end && end >= 0 || len(s.Data) == 0 {
+			t.Fatalf("a segment of %d bytes at %#x, the one before ends at %#x", len(s.Data), s.Address, end)
+		}
+		end = int64(s.Address) + int64(len(s.Data))
+		total += int64(len(s.Data))
+	}
+	if total > limit {
+		t.Fatalf("%d bytes, the limit is %d", total, limit)
+	}
+	var b strings.Builder
+	if err := (Report{"x", img}).Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n") {
+		if strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			t.Fatalf("the report has a control character: %q", line)
+		}
+	}
+	Fit(img, Target{IDCode: 0x13636093, Part: "XC7A200T", SlotOffset: 1 << 24, SlotBytes: 1 << 24})
+}
+
+const fuzzLimit = 1 << 20
+
+func fuzzRead(t *testing.T, data []byte) *Image {
+	img, err := Read(bytes.NewReader(data), Options{Name: "x.bit", Size: int64(len(data)), Limit: fuzzLimit})
+	if err != nil {
+		if strings.ContainsAny(err.Error(), "\n\x1b\x00") {
+			t.Fatalf("the error has a control character: %q", err)
+		}
+		return nil
+	}
+	consistent(t, data, img, fuzzLimit)
+	return img
+}
+
+// FuzzRead reads anything.
+func FuzzRead(f *testing.F) {
+	body := stream(0x03636093, 101)
+	for _, seed := range [][]byte{
+		nil, body, bitFile(body, "d", "7a200t", "c", "t"), []byte(intelHex(0, body)), []byte(rbt(body)), gz(body), gz(gz(gz(gz(body)))),
+		[]byte("      0:  ff ff\n      2:  aa\n"), bytes.Repeat([]byte{0xff}, 100), []byte("version https://git-lfs"), {0x28, 0xb5, 0x2f, 0xfd},
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { fuzzRead(t, data) })
+}
+
+// FuzzBit reads headers: what is accepted has fields that lie in the file.
+func FuzzBit(f *testing.F) {
+	body := stream(0x03636093, 101)
+	for _, seed := range [][]byte{
+		bitFile(body, "lb0;UserID=0XFFFFFFFF;COMPRESS=TRUE;Version=2020.1;SW_CRC=12", "7a200tfbg484", "2023/01/02", "03:04:05"),
+		bitFile(body, "lb0.ncd"), bitFile(nil), bitFile(body[:200], "a", "b"), bitMagic,
+	} {
+		f.Add(seed[len(bitMagic):])
+	}
+	f.Fuzz(func(t *testing.T, rest []byte) {
+		data := append(slices.Clone(bitMagic), rest...)
+		img := fuzzRead(t, slices.Clone(data))
+		if img == nil || img.Format != XilinxBit {
+			return
+		}
+		h, err := parseBit(data)
+		if err != nil || h.start+h.bytes > len(data) || int64(h.start) != img.Payload.Offset || int64(h.bytes) != img.Payload.Bytes || len(img.Segments) != 1 || len(img.Segments[0].Data) != h.bytes {
+			t.Fatalf("%v, %+v, %+v", err, h, img.Payload)
+		}
+	})
+}
+
+// slowHex is Intel HEX read the plain way, a byte at a time: what readHex must agree with. The text is one that
+// readHex has accepted.
+func slowHex(text string) (mem map[uint32]byte) {
+	mem = map[uint32]byte{}
+	base, segmented := uint32(0), false
+	for _, line := range strings.Split(text, "\n") {
+		line = strings.TrimFunc(line, func(r rune) bool { return r <= ' ' })
+		if line == "" {
+			continue
+		}
+		var b []byte
+		for i := 1; i+1 < len(line); i += 2 {
+			b = append(b, nibble[line[i]]<<4|nibble[line[i+1]])
+		}
+		data := b[4 : len(b)-1]
+		switch b[3] {
+		case 0:
+			for i, c := range data {
+				offset := uint32(b[1])<<8 + uint32(b[2]) + uint32(i)
+				if segmented {
+					offset &= 0xffff
+				}
+				mem[base+offset] = c
+			}
+		case 1:
+			return mem
+		case 2:
+			base, segmented = (uint32(data[0])<<8|uint32(data[1]))<<4, true
+		case 4:
+			base, segmented = (uint32(data[0])<<8|uint32(data[1]))<<16, false
+		}
+	}
+	return mem
+}
+
+// FuzzHex reads records, and compares with a reader that is too simple to be wrong.
+func FuzzHex(f *testing.F) {
+	for _, seed := range []string{
+		":020000040000FA\n:04000000A1A2A3A472\n:020000040007F3\n:02000000B1B29B\n:00000001FF\n",
+		":020000040007F3\r\n:02000000B1B29B\r\n:020000040000FA\r\n\r\n:04000000A1A2A3A472\r\n",
+		record(2, 0, []byte{0x10, 0}) + record(0, 0xfffe, []byte{1, 2, 3, 4}) + record(3, 0, []byte{1, 2, 3, 4}) + record(1, 0, nil) + "more\n",
+		record(0, 4, []byte{5, 6}) + record(0, 0, []byte{1, 2, 3, 4, 5}) + record(0, 2, []byte{3, 4, 5}) + record(5, 0, []byte{1, 2, 3, 4}),
+		intelHex(0xfff8, stream(0x03636093, 4)),
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		fuzzRead(t, []byte(text))
+		d, err := readHex(strings.NewReader(text), fuzzLimit)
+		if err != nil {
+			return
+		}
+		mem, n := slowHex(text), 0
+		for _, s := range d.segments {
+			for i, c := range s.Data {
+				if want, ok := mem[s.Address+uint32(i)]; !ok || want != c {
+					t.Fatalf("address %#x: got %02x, wanted %02x (given: %v)", s.Address+uint32(i), c, want, ok)
+				}
+			}
+			n += len(s.Data)
+		}
+		if n != len(mem) {
+			t.Fatalf("got %d bytes, wanted %d", n, len(mem))
+		}
+	})
+}

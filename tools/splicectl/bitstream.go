@@ -1,0 +1,8 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func bitstreamCommand(e *env) *cobra.Command {
+	return parent("bitstream", "FPGA images: what a file holds",
+		bitstreamInfoCommand(e), bitstreamVerifyCommand(e), bitstreamSignCommand(e), bitstreamKeygenCommand(e))
+}
