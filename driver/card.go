@@ -67,6 +67,9 @@ type Card struct {
 	ours bool          // they are to be stopped at tear-down, and what dma holds to be freed
 	dma  []*device.DMA // what the card reaches
 	lock chan struct{} // holds one token: who has it may use commands
+	port chan struct{} // likewise: the configuration port, and flashPage
+
+	flashPage uint32 // 0: not loaded yet
 
 	adopted, continued atomic.Bool
 
@@ -92,8 +95,9 @@ type Card struct {
 // Where the card's data path is not the one this host was built for, Open succeeds and the Card does what the shell
 // offers: see Mismatch.
 func Open(ctx context.Context, dev device.Device, cfg Config) (*Card, error) {
-	c := &Card{dev: dev, cfg: cfg, bars: bars{dev: dev}, lock: make(chan struct{}, 1)}
+	c := &Card{dev: dev, cfg: cfg, bars: bars{dev: dev}, lock: make(chan struct{}, 1), port: make(chan struct{}, 1)}
 	c.lock <- struct{}{}
+	c.port <- struct{}{}
 	if c.cfg.Timeout == 0 {
 		c.cfg.Timeout = defaultTimeout
 	}

@@ -7,6 +7,7 @@
 //	tables      WriteTable ReadTable Clear Fill SwitchBank          staging buffer, bulk commands, BAR2 stores
 //	commands    Command Allocate ArmAndSend Connect TakeHead Feed Reply ResetConnection Free CAM…   command ring → completion ring
 //	observation Page Head Connections CAMEntries Counters             bulk read, snapshot
+//	shell       FlashGeometry ReadFlash EraseFlash ProgramFlash ProtectFlash BootState SetBootNext StartBoot SendICAP Sensors
 //	frames      Exceptions CommitExceptions Events CommitEvents Emit Reinject Flush
 //
 // Waiting is by interrupt unless Config.Pump is set: then it is called instead, to move a card that only moves when
@@ -22,8 +23,8 @@
 //
 // Rings that continue start at the index that was published: what was not committed comes again, nothing is left out.
 //
-// A card whose data-path digest this build does not know gets a Card that only identifies and resets; everything else
-// returns a *MismatchError. A card that is lost answers all ones; the first such load is checked against the identity
+// A card whose data-path digest this build does not know gets a Card that does what the shell offers: identity, reset,
+// flash, boot, sensors. Everything else returns a *MismatchError. A card that is lost answers all ones; the first such load is checked against the identity
 // register, and from then on everything fails with device.ErrDeviceLost.
 //
 // The Device belongs to the caller of Open, who closes it after Shutdown. A Card starts no goroutine. Methods may be

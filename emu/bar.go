@@ -40,6 +40,9 @@ func (c *Card) ReadRegion(region int, off uint64, p []byte) error {
 		for i := 0; i < len(p); i += 4 {
 			at := uint32(off) + uint32(i)
 			c.note(region, uint64(at), 0, false)
+			if regs.Reg(at) == regs.ConfigurationFlashStatus {
+				c.flashBusy()
+			}
 			binary.LittleEndian.PutUint32(p[i:], c.loadRegister(at))
 		}
 	case device.Bar2:
@@ -66,11 +69,19 @@ func (c *Card) WriteRegion(region int, off uint64, p []byte) error {
 		for i := 0; i < len(p); i += 4 {
 			at, v := uint32(off)+uint32(i), binary.LittleEndian.Uint32(p[i:])
 			c.note(region, uint64(at), v, true)
+			if c.gone() {
+				return nil // it left the bus at the word before
+			}
+			if c.run.shellOnly() && !regfile.Shell(at) {
+				continue
+			}
 			c.act(c.reg.HostStore(at, v), at)
 		}
 	case device.Bar2:
 		c.note(region, off, 0, true)
-		c.storeMemory(off, p)
+		if !c.run.shellOnly() {
+			c.storeMemory(off, p)
+		}
 	default:
 		for i := 0; i < len(p); i += 4 {
 			c.vectors.store(off+uint64(i), binary.LittleEndian.Uint32(p[i:]))
@@ -112,15 +123,8 @@ func (c *Card) act(effect regfile.Effect, off uint32) {
 		c.resetBits()
 	case regfile.InterruptTest:
 		c.testInterrupts()
-	case regfile.Flash: // this image has no flash, no boot slots and no configuration port
-		c.reg.Set(regs.ConfigurationFlashCommand, 0)
-		c.reg.Set(regs.ConfigurationFlashStatus, regs.SetConfigurationFlashStatusError(0, regs.ConfigurationFlashStatusErrorAddress))
-	case regfile.Boot:
-		c.reg.Set(regs.ConfigurationBootCommand, 0)
-		c.reg.Set(regs.ConfigurationBootStatus, regs.SetConfigurationBootStatusError(0, regs.ConfigurationBootStatusErrorSlot))
-	case regfile.Icap:
-		c.reg.Set(regs.ConfigurationIcapCommand, 0)
-		c.reg.Set(regs.ConfigurationIcapStatus, regs.SetConfigurationIcapStatusError(0, regs.ConfigurationIcapStatusErrorCommand))
+	case regfile.Flash, regfile.BootNext, regfile.Boot, regfile.Icap, regfile.Sensor:
+		c.configurationAct(effect)
 	case regfile.HashKey:
 		c.cams[(regs.Reg(off)-regs.CamBase)/regs.CamStride].Rekey()
 	case regfile.DefenceKey:
@@ -136,6 +140,7 @@ func (c *Card) resetBits() {
 	bits := c.reg.Get(regs.ControlReset)
 	c.reg.Set(regs.ControlReset, 0)
 	switch {
+	case c.run.shellOnly(): // there is nothing to reset
 	case bits&regs.ControlResetDataPathMask != 0:
 		c.resetDataPath()
 	case bits&regs.ControlResetHostInterfaceMask != 0:
@@ -149,7 +154,9 @@ func (c *Card) testInterrupts() {
 	c.reg.Set(regs.ControlInterruptTest, 0)
 	for v := range c.vectors.table {
 		if bits>>v&1 != 0 {
-			c.reg.Add64(regs.HostifInterrupts, 1)
+			if !c.run.shellOnly() {
+				c.reg.Add64(regs.HostifInterrupts, 1)
+			}
 			c.raise(v)
 		}
 	}

@@ -113,3 +113,17 @@ func TestNoAllocations(t *testing.T) {
 		t.Errorf("translated %d frames", h.load(regs.PmuTranslatedClient))
 	}
 }
+
+// BenchmarkNew is what a card costs to make: tests make thousands.
+func BenchmarkNew(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		c, err := emu.New(emu.Config{Geometry: small(), Client: &flood{}, Server: &flood{}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

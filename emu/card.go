@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"splicenic/bitstream/xilinx"
 	"splicenic/driver/device"
 	"splicenic/emu/cam"
 	"splicenic/emu/datapath"
+	"splicenic/emu/flash"
 	"splicenic/emu/frame"
 	"splicenic/emu/hostif"
 	"splicenic/emu/port"
@@ -29,6 +32,17 @@ type Config struct {
 	Serial   uint64    // identity.serial
 	Name     string    // how the device is called in messages; empty: "emu"
 	Strict   bool      // record every access that the map does not allow
+
+	// Flash is the board's, with what it holds; the card's until Close. nil: FlashFile is one, or a new one is made. A
+	// new one, and a file with nothing in it, has an image of Geometry in its golden slot. From a flash that holds one,
+	// the image says how large the memories are.
+	Flash      *flash.Flash
+	FlashFile  string
+	FlashScale float64       // of the part's typical times; zero: a hundredth
+	BootTime   time.Duration // how long the card is off the bus while it boots; zero: 20 ms
+
+	// Clock is the time of flash and boot; nil: time passes by itself. No packet asks it.
+	Clock func() time.Duration
 }
 
 // Card is an emulated card. It implements device.Function.
@@ -60,6 +74,15 @@ type Card struct {
 	faults   faults
 	strict   record
 	closed   bool
+
+	flash      *flash.Flash
+	flashUntil time.Duration // the controller is busy until then, if flash_status says so
+	icap       icap
+	sensors    Sensors
+	alarming   uint32 // alarms whose condition holds, as the registers have it
+	clock      func() time.Duration
+	run        running
+	boot       boot
 }
 
 var _ device.Function = (*Card)(nil)
@@ -72,18 +95,27 @@ func New(cfg Config) (*Card, error) {
 	if cfg.Name == "" {
 		cfg.Name = "emu"
 	}
+	if cfg.FlashScale == 0 {
+		cfg.FlashScale = flashScale
+	}
+	if cfg.BootTime == 0 {
+		cfg.BootTime = bootTime
+	}
+	if cfg.Clock == nil {
+		start := time.Now()
+		cfg.Clock = func() time.Duration { return time.Since(start) }
+	}
 	m, err := ssram.New(cfg.Geometry)
 	if err != nil {
 		return nil, fmt.Errorf("make emulated card: %w", err)
 	}
-	c := &Card{cfg: cfg, mem: m, reg: regfile.New(), bulk: make([]byte, bulkChunk)}
+	c := &Card{cfg: cfg, mem: m, reg: regfile.New(), bulk: make([]byte, bulkChunk), sensors: atRest, clock: cfg.Clock, icap: icap{xilinx.NewLogic(idcode)}}
+	if err := c.openFlash(); err != nil {
+		return nil, errors.Join(fmt.Errorf("make emulated card: %w", err), m.Close())
+	}
 	c.host = hostif.New(c.reg, c.raise)
 	c.bus.card, c.bus.free = c, sync.NewCond(&c.mu)
-	c.cams = [2]*cam.CAM{cam.New(m.CamClient, c.reg, regs.CamClient), cam.New(m.CamServer, c.reg, regs.CamServer)}
-	c.core = datapath.New(c.reg, m, c.cams[0], c.cams[1], c.host)
-	c.core.SetOneArmed(cfg.Server == nil)
-	c.core.SetPunt(c.punt)
-	c.core.SetSpill(c.spill)
+	c.connect()
 	maxFrame := 0
 	for i, p := range []port.Port{cfg.Client, cfg.Server} {
 		c.wires[i].init(i, p)
@@ -92,7 +124,9 @@ func New(cfg Config) (*Card, error) {
 	c.out = datapath.NewOutput(maxFrame)
 	c.maxFrame = maxFrame
 	c.inject = newFrames(injectBatch, frame.Headroom+max(maxFrame, frame.MaxBytes))
-	c.powerOn()
+	if err := c.powerOn(); err != nil {
+		return nil, errors.Join(fmt.Errorf("make emulated card: %w", err), c.flash.Close(), c.mem.Close())
+	}
 	return c, nil
 }
 
@@ -110,7 +144,7 @@ func (c *Card) Close() error {
 			errs = append(errs, p.Close())
 		}
 	}
-	return errors.Join(append(errs, c.mem.Close())...)
+	return errors.Join(append(errs, c.flash.Close(), c.mem.Close())...)
 }
 
 // Info describes the function.
@@ -163,13 +197,14 @@ func (c *Card) Reset() error {
 	return nil
 }
 
-// gone says whether nothing is on the bus any more.
-func (c *Card) gone() bool { return c.faults.lost || c.closed }
+// gone says whether nothing is on the bus, for good or for as long as a boot takes.
+func (c *Card) gone() bool { return c.faults.lost || c.closed || c.boot.going || c.flash.Dark() }
 
-// powerOn gives everything its first value.
-func (c *Card) powerOn() {
+// leave takes the card off the bus: it reaches nothing there any more.
+func (c *Card) leave() {
+	c.bus.forget()
 	c.resetConfig(false)
-	c.start()
+	c.configured()
 }
 
 // resetFunction is a function-level reset. What it leaves of the host, memory and vectors, the card reaches again when it
@@ -185,16 +220,12 @@ func (c *Card) start() {
 	c.configured()
 	c.reg.Reset()
 	c.mem.Geometry.Store(c.reg)
-	c.reg.Set64(regs.IdentitySerial, c.cfg.Serial)
-	for i, b := range []byte(imageName) {
-		at := regs.IdentityName.At(i/4, regs.IdentityNameStride)
-		c.reg.Set(at, c.reg.Get(at)|uint32(b)<<(i%4*8))
-	}
+	c.identify()
+	c.configurationStart()
 	c.startDataPath()
+	c.alarming = 0
+	c.measure()
 }
-
-// imageName is what identity.name says, at most 32 bytes.
-const imageName = "emulator"
 
 // resetDataPath is control.reset.data_path.
 func (c *Card) resetDataPath() {
@@ -207,6 +238,10 @@ func (c *Card) startDataPath() {
 	c.resets.Add(1)
 	c.bus.forget()
 	c.mem.Reset()
+	c.out.Reset()
+	if c.run.shellOnly() {
+		return
+	}
 	c.keys()
 	for i := range c.cams {
 		c.cams[i].Rebuild()
@@ -215,7 +250,6 @@ func (c *Card) startDataPath() {
 		c.wires[i].start(c.reg)
 	}
 	c.core.ResetDataPath()
-	c.out.Reset()
 }
 
 // keys derives the first value of every key from the seed.
@@ -254,6 +288,9 @@ func (c *Card) lock() {
 	c.waiting.Add(1)
 	c.mu.Lock()
 	c.waiting.Add(-1)
+	if c.boot.going {
+		c.endBoot()
+	}
 }
 
 func (c *Card) fault(op string, err error) error {

@@ -1,6 +1,8 @@
 package emu
 
 import (
+	"splicenic/driver/device"
+	"splicenic/emu/flash"
 	"splicenic/regs"
 )
 
@@ -74,4 +76,32 @@ func (c *Card) LoseInterrupts(vector, n int) {
 		c.faults.interrupts = map[int]int{}
 	}
 	c.faults.interrupts[vector] = n
+}
+
+// WithFlash gives f the card's flash, while nothing else uses it: to look into it, to break it, or to let its power fail in
+// the midst of an operation, which takes the whole card off the bus until PowerCycle.
+func (c *Card) WithFlash(f func(*flash.Flash)) {
+	c.lock()
+	defer c.mu.Unlock()
+	f(c.flash)
+	if c.flash.Dark() {
+		c.leave()
+	}
+}
+
+// PowerCycle takes the card's power and gives it back: all is as after power-on with what the flash holds. The host's
+// memory map and vectors stay as they are given. Power ends Lose.
+func (c *Card) PowerCycle() error {
+	c.lock()
+	defer c.mu.Unlock()
+	c.bus.rest()
+	if c.closed {
+		return c.fault("power cycle", device.ErrClosed)
+	}
+	c.faults.lost = false
+	c.flash.PowerOn()
+	if err := c.powerOn(); err != nil {
+		return c.fault("power cycle", err)
+	}
+	return nil
 }

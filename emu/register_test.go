@@ -109,19 +109,6 @@ func TestResetBits(t *testing.T) {
 	h.want(regs.ControlScratch, 0)
 }
 
-// TestAbsent: this image has no flash, no second boot slot and no configuration port, and says so.
-func TestAbsent(t *testing.T) {
-	b := newBench(t, emu.Config{}, port.MemConfig{})
-	b.want(regs.ConfigurationFlashSize, 0)
-	b.store(regs.ConfigurationFlashCommand, regs.ConfigurationFlashCommandOperationRead)
-	b.want(regs.ConfigurationFlashStatus, regs.ConfigurationFlashStatusErrorAddress<<regs.ConfigurationFlashStatusErrorShift)
-	b.store(regs.ConfigurationBootCommand, 1)
-	b.want(regs.ConfigurationBootCommand, 0)
-	b.want(regs.ConfigurationBootStatus, regs.ConfigurationBootStatusErrorSlot<<regs.ConfigurationBootStatusErrorShift)
-	b.store(regs.ConfigurationIcapCommand, 1)
-	b.want(regs.ConfigurationIcapStatus, regs.ConfigurationIcapStatusErrorCommand<<regs.ConfigurationIcapStatusErrorShift)
-}
-
 func TestStrict(t *testing.T) {
 	b := newBench(t, emu.Config{Strict: true}, port.MemConfig{})
 	b.load(regs.AmuFree)

@@ -56,7 +56,7 @@ func (c *Card) Snapshot() *State {
 }
 
 // Restore makes the card go on from a state: of a card with the same geometry, while none of its frames is on its way.
-// The host's memory map and vectors stay as they are given.
+// The host's memory map and vectors stay as they are given, and so does what the flash holds: it is the board's.
 func (c *Card) Restore(s *State) error {
 	c.lock()
 	defer c.mu.Unlock()
@@ -83,8 +83,12 @@ func (c *Card) Restore(s *State) error {
 	if s.Config != nil && len(s.Config) != configBytes {
 		return c.fault("restore", fmt.Errorf("configuration space of %d bytes", len(s.Config)))
 	}
-	c.faults.lost = false
+	c.faults.lost, c.boot = false, boot{}
+	c.flash.PowerOn()
 	c.reg.Reset()
+	c.mem.Geometry.Store(c.reg)
+	c.identify()
+	c.configurationStart()
 	c.mem.Reset()
 	for _, w := range s.Windows {
 		c.mem.WriteAt(w.Offset, w.Bytes)
@@ -95,13 +99,29 @@ func (c *Card) Restore(s *State) error {
 	for r, v := range secrets {
 		c.reg.Set(r, v)
 	}
+	c.restoreBoard()
 	c.restoreBus(s)
 	c.rebuild(s)
 	return nil
 }
 
+// restoreBoard makes of the configuration port's and the sensors' registers what is behind them. A flash operation that was
+// going on has ended, and the configuration logic waits for the start of a stream.
+func (c *Card) restoreBoard() {
+	c.bootNext()
+	c.flashUntil = 0
+	c.icap.Reset()
+	c.reg.Set(regs.ConfigurationIcapStatus, 0)
+	c.sensors = Sensors{signed24(c.reg.Get(regs.SensorTemperature)), c.reg.Get(regs.SensorVccint), c.reg.Get(regs.SensorVccaux)}
+	c.alarming = c.alarms()
+}
+
 // rebuild derives again what is derived. The CAMs' counts are state; a count that differs from the words stays as given.
 func (c *Card) rebuild(s *State) {
+	c.resets.Add(1)
+	if c.run.shellOnly() {
+		return
+	}
 	c.core.Reindex()
 	c.mem.Dirty = 0
 	for i := range c.cams {
@@ -113,7 +133,6 @@ func (c *Card) rebuild(s *State) {
 		}
 	}
 	c.out.Reset()
-	c.resets.Add(1)
 }
 
 // restoreBus brings back what lies beside BAR0 and BAR2.

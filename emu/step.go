@@ -20,8 +20,11 @@ const (
 func (c *Card) Step(now time.Duration) (worked bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gone() {
-		return false
+	if c.boot.going {
+		c.endBoot()
+	}
+	if c.gone() || c.run.shellOnly() {
+		return c.idle()
 	}
 	c.stepping = true
 	defer c.stepped()
@@ -48,6 +51,26 @@ func (c *Card) Step(now time.Duration) (worked bool) {
 	}
 	c.bus.drain()
 	c.host.Flush()
+	return worked
+}
+
+// idle is a step without a data path: what arrives at the ports is lost.
+func (c *Card) idle() (worked bool) {
+	if c.closed || c.faults.lost {
+		return false
+	}
+	for i := range c.wires {
+		w := &c.wires[i]
+		if w.port == nil {
+			continue
+		}
+		for j := range w.frames {
+			w.frames[j].Start = frame.Headroom
+		}
+		if w.port.Receive(w.frames) > 0 {
+			worked = true
+		}
+	}
 	return worked
 }
 

@@ -348,7 +348,7 @@ const (
 	ConfigurationFlashWindowStride Reg = 0x4
 	ConfigurationFlashWindowCount      = 64
 	ConfigurationBootSlots         Reg = 0x4020 // Number of boot slots; slot 0 is golden.
-	ConfigurationBootNext          Reg = 0x4024 // Slot the next boot tries first.
+	ConfigurationBootNext          Reg = 0x4024 // Slot the next boot tries first, at power-on too: the board keeps it.
 	ConfigurationBootCommand       Reg = 0x4028 // Starts a boot.
 	ConfigurationBootStatus        Reg = 0x402c // State of the boot logic.
 	ConfigurationBootOffset        Reg = 0x4040 // Where a slot starts in the flash. (bytes)

@@ -178,7 +178,7 @@
 #define SPLICENIC_CONFIGURATION_FLASH_STATUS_ERROR_ERASE_FAILED 0x4u
 /* boot_slots: Number of boot slots; slot 0 is golden. */
 #define SPLICENIC_CONFIGURATION_BOOT_SLOTS 0x4020u
-/* boot_next: Slot the next boot tries first. */
+/* boot_next: Slot the next boot tries first, at power-on too: the board keeps it. */
 #define SPLICENIC_CONFIGURATION_BOOT_NEXT 0x4024u
 #define SPLICENIC_CONFIGURATION_BOOT_NEXT_SLOT_SHIFT 0x0u
 #define SPLICENIC_CONFIGURATION_BOOT_NEXT_SLOT_MASK 0xfu

@@ -208,7 +208,7 @@ package splicenic_pkg;
   localparam logic [31:0] CONFIGURATION_FLASH_STATUS_ERROR_ERASE_FAILED = 32'h00000004;
   // boot_slots, ro: Number of boot slots; slot 0 is golden.
   localparam logic [31:0] CONFIGURATION_BOOT_SLOTS = 32'h00004020;
-  // boot_next, rw: Slot the next boot tries first.
+  // boot_next, rw: Slot the next boot tries first, at power-on too: the board keeps it.
   localparam logic [31:0] CONFIGURATION_BOOT_NEXT = 32'h00004024;
   localparam logic [31:0] CONFIGURATION_BOOT_NEXT_SLOT_LSB = 32'h00000000;
   localparam logic [31:0] CONFIGURATION_BOOT_NEXT_SLOT_WIDTH = 32'h00000004;

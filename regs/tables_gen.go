@@ -88,7 +88,7 @@ var Blocks = []BlockInfo{
 				{Name: "error", Lsb: 8, Width: 4, Access: RO, Doc: "Result of the last operation.", Values: []ValueInfo{{0, "none"}, {1, "protected"}, {2, "address"}, {3, "program_failed"}, {4, "erase_failed"}}},
 			}},
 			{Name: "boot_slots", Offset: 0x20, Count: 1, Stride: 4, Access: RO, Class: ClassIdentity, Max: 0x7fffffff, Doc: "Number of boot slots; slot 0 is golden."},
-			{Name: "boot_next", Offset: 0x24, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Doc: "Slot the next boot tries first.", Fields: []FieldInfo{
+			{Name: "boot_next", Offset: 0x24, Count: 1, Stride: 4, Access: RW, Class: ClassControl, Doc: "Slot the next boot tries first, at power-on too: the board keeps it.", Fields: []FieldInfo{
 				{Name: "slot", Lsb: 0, Width: 4, Access: RW, Doc: "Slot number."},
 			}},
 			{Name: "boot_command", Offset: 0x28, Count: 1, Stride: 4, Access: W1S, Class: ClassControl, Doc: "Starts a boot.", Fields: []FieldInfo{

@@ -1,6 +1,10 @@
 package regfile
 
-import "splicenic/regs"
+import (
+	"sync"
+
+	"splicenic/regs"
+)
 
 // directory fills the directory from the generated tables.
 func (f *File) directory() {
@@ -59,3 +63,38 @@ func (f *File) image() {
 
 // A group has two slot areas; the memory holds them for every group of the default image.
 const slots = regs.MemSlotCount / (2 * regs.MemGroupCount)
+
+// ShellOnly leaves nothing but the shell: every other register reads 0, and the directory has no entry for it.
+func (f *File) ShellOnly() {
+	kept := 0
+	for i := range regs.Blocks {
+		at := regs.Reg(i) * regs.DirectoryEntryTypeStride
+		if regs.Blocks[i].Shell {
+			for r := regs.Reg(0); r < regs.DirectoryEntryTypeStride; r += 4 {
+				f.Set(regs.DirectoryEntryType+regs.Reg(kept)*regs.DirectoryEntryTypeStride+r, f.Get(regs.DirectoryEntryType+at+r))
+			}
+			kept++
+		}
+	}
+	clear(f.word[uint32(regs.DirectoryEntryType+regs.Reg(kept)*regs.DirectoryEntryTypeStride)/4:][:(len(regs.Blocks)-kept)*int(regs.DirectoryEntryTypeStride)/4])
+	f.Set(regs.DirectoryEntries, uint32(kept))
+	for i := range regs.Blocks {
+		if b := &regs.Blocks[i]; !b.Shell {
+			clear(f.word[b.Offset/4:][:b.Stride/4*uint32(len(b.Instances))])
+		}
+	}
+}
+
+// Shell says whether a BAR0 offset lies in the shell.
+func Shell(off uint32) bool { return off < shellEnd() }
+
+// shellEnd is where the first block of the data path begins: the shell lies before all of them.
+var shellEnd = sync.OnceValue(func() uint32 {
+	end := uint32(regs.Bar0Bytes)
+	for i := range regs.Blocks {
+		if b := &regs.Blocks[i]; !b.Shell {
+			end = min(end, b.Offset)
+		}
+	}
+	return end
+})

@@ -27,6 +27,8 @@ const (
 	Flash                // configuration.flash_command
 	Boot                 // configuration.boot_command
 	Icap                 // configuration.icap_command
+	BootNext             // configuration.boot_next
+	Sensor               // a sensor's limit, or the alarms
 	Port                 // a port's control, address or MTU
 	HashKey              // a CAM's hash key
 	DefenceKey           // the SYN defence's key
@@ -42,6 +44,11 @@ var effects = map[regs.Reg]Effect{
 	regs.ConfigurationFlashCommand: Flash,
 	regs.ConfigurationBootCommand:  Boot,
 	regs.ConfigurationIcapCommand:  Icap,
+	regs.ConfigurationBootNext:     BootNext,
+	regs.SensorTemperatureLimit:    Sensor,
+	regs.SensorVccintLow:           Sensor,
+	regs.SensorVccauxLow:           Sensor,
+	regs.SensorAlarm:               Sensor,
 	regs.PortControl:               Port,
 	regs.PortMacLo:                 Port,
 	regs.PortMacHi:                 Port,

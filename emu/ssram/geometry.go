@@ -62,6 +62,12 @@ func (g *Geometry) entries(memory int) uint64 {
 	}[memory]
 }
 
+// Complete returns the geometry with all defaults filled in. It refuses what the windows have no room for.
+func (g Geometry) Complete() (Geometry, error) {
+	g.fill()
+	return g, g.check()
+}
+
 // check refuses what the windows have no room for.
 func (g *Geometry) check() error {
 	for i := range regs.Memories {

@@ -48,8 +48,8 @@ type window struct {
 
 // New maps a memory of the given geometry, all zero.
 func New(g Geometry) (*Memory, error) {
-	g.fill()
-	if err := g.check(); err != nil {
+	g, err := g.Complete()
+	if err != nil {
 		return nil, err
 	}
 	words, release, err := reserve(regs.Bar2Bytes)

@@ -75,7 +75,7 @@ func shellBlocks() []Block {
 					Doc: "State of the flash controller."},
 				{Name: "flash_window", Offset: 0x100, Count: 64, Access: RW, Class: Window, Doc: "256 bytes read from or to be programmed into the flash."},
 				{Name: "boot_slots", Offset: 0x20, Access: RO, Class: Identity, Max: number, Doc: "Number of boot slots; slot 0 is golden."},
-				{Name: "boot_next", Offset: 0x24, Access: RW, Class: Control, Fields: []Field{f("slot", 0, 4, "Slot number.")}, Doc: "Slot the next boot tries first."},
+				{Name: "boot_next", Offset: 0x24, Access: RW, Class: Control, Fields: []Field{f("slot", 0, 4, "Slot number.")}, Doc: "Slot the next boot tries first, at power-on too: the board keeps it."},
 				{Name: "boot_command", Offset: 0x28, Access: W1S, Class: Control, Fields: []Field{f("boot", 0, 1, "Load the image of boot_next.")}, Doc: "Starts a boot."},
 				{Name: "boot_status", Offset: 0x2c, Access: RO, Class: Status,
 					Fields: []Field{f("busy", 0, 1, "A boot is going on."), enum("error", 8, 4, "Result of the last boot.", "none", "no_sync", "idcode", "crc", "slot")},

@@ -73,6 +73,7 @@ func (c Card) String() string {
 type Emu struct {
 	At             Position
 	Client, Server Wire
+	Flash          string // file that keeps its flash; empty: none does
 }
 
 // WireKind is a way frames reach the emulated card.

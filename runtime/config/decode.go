@@ -84,7 +84,21 @@ func (d *decoder) emu(e *Emu, v value) {
 	d.mapping(v, "emu", []field{
 		{"client", func(v value) { e.Client = d.wire(v) }},
 		{"server", func(v value) { e.Server = d.wire(v) }},
+		{"flash", func(v value) { e.Flash = d.fileName(v) }},
 	})
+}
+
+func (d *decoder) fileName(v value) string {
+	s, ok := d.text(v, "a file")
+	switch {
+	case !ok:
+		return ""
+	case s == "":
+		d.problem(v.at, v.key, "is empty: name a file, or leave it out")
+	case strings.ContainsRune(s, 0):
+		d.problem(v.at, v.key, "%q holds a NUL byte, which no file name has", clip(s))
+	}
+	return s
 }
 
 func (d *decoder) wire(v value) Wire {

@@ -73,6 +73,9 @@ func facts(c *Config) map[fact]string {
 	}
 	m[fact{"setting", "log"}] = c.Log.describe()
 	m[fact{"setting", "emu"}] = strings.TrimSuffix(c.Emu.Client.String()+" "+c.Emu.Server.String(), " ")
+	if c.Emu.Flash != "" {
+		m[fact{"setting", "emu.flash"}] = c.Emu.Flash
+	}
 	for i, p := range c.Ports() {
 		m[fact{"port", portKey(i)}] = p.describe()
 	}

@@ -21,6 +21,7 @@ type Config struct {
 	Socket         string
 	Client, Server string // the emulated card's wires, as in a configuration file
 	Seed           uint64
+	Flash          string // file of the emulated card's flash; empty: it has a new one
 	VFIO           open.VFIOOptions
 	Machine        open.Machine
 
@@ -48,6 +49,7 @@ func (c *Config) Flags(f FlagSet) {
 	f.StringVar(&c.Client, "client", "", "the emulated card's wire on the client side: eth1, tap:NAME, pcap:IN,OUT or mem")
 	f.StringVar(&c.Server, "server", "", "the one on the server side; empty beside --client: a one-armed card")
 	f.Uint64Var(&c.Seed, "seed", 0, "of the emulated card's keys")
+	f.StringVar(&c.Flash, "flash", "", "file that keeps the emulated card's flash, with its images; made where it is not there")
 	f.IntVar(&c.ready, ReadyFlag, 0, "descriptor that is told when the card is served")
 }
 
@@ -55,7 +57,7 @@ func (c *Config) Flags(f FlagSet) {
 func (c *Config) Args() []string {
 	args := []string{"--card", c.Card, "--socket", c.Socket}
 	for _, f := range []struct{ name, value string }{
-		{"client", c.Client}, {"server", c.Server}, {"transport", c.VFIO.Transport}, {"vf-token", c.VFIO.VFToken}, {"machine", c.Machine.Root},
+		{"client", c.Client}, {"server", c.Server}, {"flash", c.Flash}, {"transport", c.VFIO.Transport}, {"vf-token", c.VFIO.VFToken}, {"machine", c.Machine.Root},
 	} {
 		if f.value != "" && f.value != open.Auto {
 			args = append(args, "--"+f.name, f.value)
@@ -77,11 +79,12 @@ type Info struct {
 	Client string `json:"client"`
 	Server string `json:"server"`
 	Seed   uint64 `json:"seed"`
+	Flash  string `json:"flash,omitempty"`
 }
 
 // Info is what a process with this Config says.
 func (c *Config) info(pid int) Info {
-	return Info{PID: pid, Card: c.Card, Client: c.Client, Server: c.Server, Seed: c.Seed}
+	return Info{PID: pid, Card: c.Card, Client: c.Client, Server: c.Server, Seed: c.Seed, Flash: c.Flash}
 }
 
 // Differs says in words how the card that is served is another one than c asks for; empty: it is the same.
@@ -96,6 +99,7 @@ func (i *Info) Differs(c *Config) string {
 	if len(words) == 0 && c.Card == open.Emulator {
 		differ("its client wire", i.Client, c.Client)
 		differ("its server wire", i.Server, c.Server)
+		differ("its flash", i.Flash, c.Flash)
 		differ("its seed", strconv.FormatUint(i.Seed, 10), strconv.FormatUint(c.Seed, 10))
 	}
 	return strings.Join(words, ", ")

@@ -33,7 +33,7 @@ func Open(cfg Config) (*Body, error) {
 	}
 	switch {
 	case cfg.Card == choice.String() && choice.Body == open.Emulator:
-		c, err := open.NewEmulator(open.Config{Client: cfg.Client, Server: cfg.Server, Seed: cfg.Seed, Geometry: cfg.Geometry})
+		c, err := open.NewEmulator(open.Config{Client: cfg.Client, Server: cfg.Server, Seed: cfg.Seed, Flash: cfg.Flash, Geometry: cfg.Geometry})
 		if err != nil {
 			return nil, err
 		}

@@ -29,6 +29,7 @@ type Config struct {
 	Ports    [2]port.Port
 	Seed     uint64
 	Geometry emu.Geometry
+	Flash    string // file that the emulated card's flash is kept in; empty: it is new, and gone with the card
 
 	VFIO    VFIOOptions
 	Machine Machine
@@ -98,7 +99,7 @@ func NewEmulator(cfg Config) (*emu.Card, error) {
 	if err != nil {
 		return nil, &Error{Card: Emulator, Err: err, Next: "name wires that are there and that no other card has"}
 	}
-	card, err := emu.New(emu.Config{Geometry: cfg.Geometry, Client: ports[0], Server: ports[1], Seed: cfg.Seed})
+	card, err := emu.New(emu.Config{Geometry: cfg.Geometry, Client: ports[0], Server: ports[1], Seed: cfg.Seed, FlashFile: cfg.Flash})
 	if err != nil {
 		return nil, errors.Join(&Error{Card: Emulator, Err: err}, closePorts(ports))
 	}
@@ -138,6 +139,24 @@ func closePorts(ports [2]port.Port) (err error) {
 		if p != nil {
 			err = errors.Join(err, p.Close())
 		}
+	}
+	return err
+}
+
+// Again opens an emulated card of this process once more, as after a boot: its owner keeps it, and closes it. What was
+// opened before is of no use any more.
+func (c *Card) Again() (*Card, error) {
+	if c.emu == nil {
+		return nil, fmt.Errorf("open card %s again: %w", c.Choice, device.ErrNotSupported)
+	}
+	return &Card{Device: device.Local(c.emu, device.LocalConfig{}), Choice: c.Choice}, nil
+}
+
+// Renew opens the emulated card of this process anew in place of a device that was closed.
+func (c *Card) Renew() error {
+	again, err := c.Again()
+	if err == nil {
+		c.Device = again.Device
 	}
 	return err
 }
