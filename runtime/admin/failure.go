@@ -53,6 +53,7 @@ var kinds = []struct {
 	{view.ErrUsage, http.StatusUnprocessableEntity, 2, "correct the request"},
 	{errTooLarge, http.StatusRequestEntityTooLarge, 2, fmt.Sprintf("send less: a configuration file has at most %d bytes", config.MaxBytes)},
 	{errSlow, http.StatusRequestTimeout, 2, "send the whole body"},
+	{errNotLive, http.StatusConflict, 6, "splicectl bitstream boot SLOT --live drains the services, boots, and starts them again"},
 	{errNoRuntime, http.StatusServiceUnavailable, 1, "start one: splicectl run -c FILE"},
 	{daemon.ErrUnconfigured, http.StatusServiceUnavailable, 1, "wait until the first configuration is in force"},
 	{view.ErrNotFound, http.StatusNotFound, 1, "list what there is: splicectl conn list, cam list, reg list"},

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"splicenic/driver"
@@ -42,7 +43,10 @@ func (b bare) View(f func(*view.View) error) error { return f(&view.View{Card: b
 type server struct {
 	src     Source
 	rt      *daemon.Daemon // nil: none
+	boots   Boots          // nil: nobody lets the card boot
 	started time.Time
+
+	flashing sync.Mutex // of who uses the flash's registers
 }
 
 // endpoint answers one kind of request with a value to be written as JSON.
@@ -78,11 +82,21 @@ var endpoints = []endpoint{
 	{"GET /v1/dns", "show zone", (*server).dns},
 	{"GET /v1/stats", "read statistics", (*server).stats},
 	{"GET /v1/events", "list events", (*server).events},
+	{"GET /v1/flash", "show flash", (*server).flash},
+	{"GET /v1/flash/data", "read flash", (*server).readFlash},
+	{"PUT /v1/flash/data", "program flash", (*server).programFlash},
+	{"POST /v1/flash/erase", "erase sector of flash", (*server).eraseFlash},
+	{"PUT /v1/flash/protect", "set write protection of flash", (*server).protectFlash},
+	{"PUT /v1/flash/next", "set next boot slot", (*server).setNext},
+	{"GET /v1/boot", "show boot", (*server).bootState},
+	{"POST /v1/boot", "boot card", (*server).boot},
 }
 
 // Handler answers requests about the card of src. rt is the runtime that drives it, nil where none does.
-func Handler(src Source, rt *daemon.Daemon) http.Handler {
-	s := &server{src: src, rt: rt, started: time.Now()}
+func Handler(src Source, rt *daemon.Daemon) http.Handler { return handler(src, rt, nil) }
+
+func handler(src Source, rt *daemon.Daemon, boots Boots) http.Handler {
+	s := &server{src: src, rt: rt, boots: boots, started: time.Now()}
 	mux := http.NewServeMux()
 	for _, e := range endpoints {
 		mux.HandleFunc(e.pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -91,6 +105,11 @@ func Handler(src Source, rt *daemon.Daemon) http.Handler {
 			if err != nil {
 				status, f := explain(e.what, r.URL.Path, err)
 				write(w, status, f)
+				return
+			}
+			if p, ok := v.(octets); ok {
+				w.Header().Set("Content-Type", "application/octet-stream")
+				w.Write(p)
 				return
 			}
 			write(w, http.StatusOK, v)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"splicenic/driver/device"
@@ -169,9 +170,45 @@ func (l *Listener) Close() error {
 	return l.err
 }
 
-// Serve answers requests about a runtime until ctx ends, then closes the socket.
-func Serve(ctx context.Context, l *Listener, d *daemon.Daemon) error {
-	return serve(ctx, l, Handler(d, d))
+// Serve answers requests about a runtime until ctx ends. The socket stays open for who serves it next; boots is who lets
+// the card boot, nil: nobody.
+func Serve(ctx context.Context, l *Listener, d *daemon.Daemon, boots Boots) error {
+	return serve(ctx, l.visit(), handler(d, d, boots))
+}
+
+// A visit is the use of a socket that outlives it.
+type visit struct {
+	net.Listener
+	over atomic.Bool
+}
+
+// deadlined is a listener whose Accept can be ended.
+type deadlined interface{ SetDeadline(time.Time) error }
+
+func (l *Listener) visit() *visit {
+	if d, ok := l.Listener.(deadlined); ok {
+		_ = d.SetDeadline(time.Time{})
+	}
+	return &visit{Listener: l.Listener}
+}
+
+// Accept waits for a connection until Close.
+func (v *visit) Accept() (net.Conn, error) {
+	c, err := v.Listener.Accept()
+	if err != nil && v.over.Load() {
+		return nil, net.ErrClosed
+	}
+	return c, err
+}
+
+// Close ends Accept, not the socket.
+func (v *visit) Close() error {
+	v.over.Store(true)
+	d, ok := v.Listener.(deadlined)
+	if !ok {
+		return v.Listener.Close()
+	}
+	return d.SetDeadline(time.Unix(1, 0))
 }
 
 type uidKey struct{}

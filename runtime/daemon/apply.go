@@ -270,7 +270,7 @@ func (d *Daemon) changeable(c *config.Config) error {
 		same bool
 	}{
 		{"card", old.Card.String() == c.Card.String()},
-		{"emu", old.Emu.Client.String() == c.Emu.Client.String() && old.Emu.Server.String() == c.Emu.Server.String()},
+		{"emu", old.Emu.Client.String() == c.Emu.Client.String() && old.Emu.Server.String() == c.Emu.Server.String() && old.Emu.Flash == c.Emu.Flash},
 		{"ports.server", old.OneArmed == c.OneArmed},
 		{"seed", old.Seed == c.Seed},
 		{"socket", old.Socket == c.Socket},

@@ -42,7 +42,7 @@ func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 	if err != nil || named(cfg) {
 		return checks, err
 	}
-	c, err := runtimeClient(ctx, cfg)
+	c, err := Runtime(ctx, cfg)
 	switch {
 	case err != nil:
 		f := Explain("ask the runtime", err)
@@ -64,7 +64,7 @@ func named(cfg Config) bool { return cfg.Card != "" && cfg.Card != open.Auto }
 
 // driven is the body of the card that a runtime drives; empty: none answers.
 func driven(ctx context.Context, cfg Config) string {
-	c, err := runtimeClient(ctx, cfg)
+	c, err := Runtime(ctx, cfg)
 	if c == nil || err != nil {
 		return ""
 	}

@@ -125,7 +125,7 @@ func Explain(what string, err error) *Failure {
 		do   string
 	}{
 		{device.ErrDeviceLost, ExitCard, "splicectl card info says what the card answers"},
-		{driver.ErrMapMismatch, ExitCard, "splicectl card info names both digests; run the release that was made for the card's image"},
+		{driver.ErrMapMismatch, ExitCard, "run the release that was made for the card's image, or give the card this one's: splicectl bitstream load FILE, then splicectl bitstream boot; splicectl card info names both digests"},
 		{admin.ErrRunning, ExitBusy, "ask the running one through its --socket, or stop it"},
 		{admin.ErrNotSocket, ExitFailed, "name another --socket, or remove the file yourself"},
 		{admin.ErrTooLong, ExitUsage, "name a shorter --socket"},

@@ -68,7 +68,7 @@ func ValueNames(field string) []string {
 // ConnectionNames returns what names the connections of a running card: handles and client addresses. It is silent where
 // no runtime answers.
 func ConnectionNames(ctx context.Context, cfg Config) []string {
-	c, err := runtimeClient(ctx, cfg)
+	c, err := Runtime(ctx, cfg)
 	if err != nil || c == nil {
 		return nil
 	}

@@ -26,7 +26,7 @@ type Config struct {
 // Open finds the runtime, or where none listens opens the card itself, for this process alone. An emulated card is then a
 // fresh one, at its reset values, and Note is told so. A card that a runtime has left running is left running.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
-	c, err := runtimeClient(ctx, cfg)
+	c, err := Runtime(ctx, cfg)
 	if c != nil || err != nil {
 		return c, err
 	}
@@ -78,8 +78,8 @@ func leave(card *open.Card, drv *driver.Card, shell bool) error {
 	return errors.Join(drv.Shutdown(context.Background()), card.Close())
 }
 
-// runtimeClient returns a client of the runtime, nil where none listens.
-func runtimeClient(ctx context.Context, cfg Config) (*Client, error) {
+// Runtime returns a client of the runtime, nil where none listens.
+func Runtime(ctx context.Context, cfg Config) (*Client, error) {
 	return dialSocket(ctx, socketPath(cfg))
 }
 

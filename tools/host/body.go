@@ -40,6 +40,7 @@ const (
 	keepOn                 // it goes on as it is
 	giveBack               // rings down; the card process ends by itself
 	lost                   // it is no use any more; whoever has it is left alone
+	away                   // rings down; it boots
 )
 
 // A body is an open card, with the process that has it.
@@ -90,12 +91,12 @@ func openBody(ctx context.Context, cfg Config, c *config.Config, p place) (_ *bo
 	case b.choice.Body == open.Emulator && !wired:
 		return nil, control.Usage(cfg.File+": the emulated card needs wires", "add emu: {client: eth1, server: eth2} to the file")
 	case b.choice.Body == open.Emulator:
-		want.Client, want.Server, want.Seed = c.Emu.Client.String(), c.Emu.Server.String(), c.Seed
+		want.Client, want.Server, want.Seed, want.Flash = c.Emu.Client.String(), c.Emu.Server.String(), c.Seed, c.Emu.Flash
 	case wired:
 		cfg.Log.Warn("emu: is not used: the card is " + b.choice.String())
 	}
 	if cfg.InProcess && b.choice.Body != open.VFIOUser {
-		b.Card, err = open.Open(ctx, b.choice, open.Config{Client: want.Client, Server: want.Server, Seed: want.Seed, VFIO: cfg.VFIO, Machine: cfg.Machine})
+		b.Card, err = open.Open(ctx, b.choice, open.Config{Client: want.Client, Server: want.Server, Seed: want.Seed, Flash: want.Flash, VFIO: cfg.VFIO, Machine: cfg.Machine})
 		return b, err
 	}
 	return b, b.connect(ctx, cfg, want)
@@ -181,8 +182,11 @@ func (b *body) end(ctx context.Context, how ending) error {
 	if how == keepOn {
 		return b.Detach()
 	}
+	if how == away && b.Emulated() {
+		return b.Device.Close() // the card goes on
+	}
 	err := b.Close()
-	if how != stopAll || b.process == nil {
+	if how != stopAll && (how != away || b.choice.Body != open.VFIO) || b.process == nil {
 		return err
 	}
 	if err1 := b.process.Stop(ctx); err1 != nil {

@@ -81,9 +81,19 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer b.forget()
-	r := &runner{cfg: cfg, body: b, place: p, listener: listener}
-	return r.run(ctx, c)
+	r := &runner{cfg: cfg, body: b, place: p, listener: listener, boots: newBooter(cfg.Log)}
+	defer func() { r.body.forget() }()
+	for {
+		err := r.run(ctx, c)
+		if !errors.Is(err, errBoot) {
+			r.ended()
+			return err
+		}
+		c = r.inForce
+		if err := r.again(ctx, c); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 func firstOf(names ...string) string {
@@ -104,6 +114,28 @@ type runner struct {
 	card     *driver.Card
 	daemon   *daemon.Daemon
 	ready    bool // it has been
+
+	boots     *booter
+	request   admin.BootRequest // of the boot that ended the daemon
+	inForce   *config.Config    // when it ended
+	booted    bool              // this daemon is not the first
+	quietBoot func()            // ends what answers on the socket until the daemon does; nil: nothing
+}
+
+// ended tells who waits for a boot that its daemon did not come up.
+func (r *runner) ended() {
+	if r.quietBoot != nil {
+		r.boots.over(admin.BootEnded)
+		r.hush()
+	}
+}
+
+// hush ends what answers on the socket while the card boots.
+func (r *runner) hush() {
+	if r.quietBoot != nil {
+		r.quietBoot()
+		r.quietBoot = nil
+	}
 }
 
 // run starts everything from the card upwards and ends it in the opposite order.
@@ -147,14 +179,25 @@ func (r *runner) operate(ctx context.Context, stop context.CancelCauseFunc, c *c
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer stop(nil)
+	r.hush()
 	serving.Go(func() { stop(unlessOver(ctx, r.daemon.Run(ctx))) })
-	serving.Go(func() { stop(unlessOver(ctx, admin.Serve(ctx, r.listener, r.daemon))) })
+	serving.Go(func() {
+		stop(unlessOver(ctx, admin.Serve(ctx, r.listener, r.daemon, r.boots)))
+		if !errors.Is(context.Cause(ctx), errBoot) {
+			r.listener.Close()
+		}
+	})
+	serving.Go(func() { r.obey(ctx, stop) })
+	defer func() { r.inForce = r.daemon.Configuration() }()
 	serving.Go(func() { r.watch(ctx, stop) })
 	r.ready = true
 	serving.Go(func() {
 		select {
 		case <-r.daemon.Accepting():
-			if r.cfg.Ready != nil {
+			if r.booted {
+				r.cfg.Log.Info("services run again")
+				r.boots.over(admin.BootDone)
+			} else if r.cfg.Ready != nil {
 				r.cfg.Ready(r.describe(c))
 			}
 		case <-ctx.Done():
@@ -209,6 +252,8 @@ func (r *runner) cause(ctx context.Context, err error) error {
 // to go on, for the next runtime.
 func (r *runner) ending(err error) ending {
 	switch {
+	case errors.Is(err, errBoot):
+		return away
 	case errors.Is(err, card.ErrRemoved):
 		return giveBack
 	case errors.Is(err, device.ErrDeviceLost):

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"splicenic/emu/image"
+	"splicenic/regs"
 	"splicenic/runtime/config"
 )
 
@@ -39,6 +41,13 @@ func TestReadme(t *testing.T) {
 	socket := filepath.Join(dir, "splice.sock")
 	yaml = regexp.MustCompile(`(?m)^emu:.*$`).ReplaceAllString(yaml, "emu: {client: mem, server: mem}")
 	if err := os.WriteFile(filepath.Join(dir, "web.yaml"), []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next, err := image.EncodeBit(image.Params{Name: "next", Version: image.Version{2, 0, 0}, DataPathDigest: regs.DataPathDigest, Geometry: image.Geometry{Pages: 65536}}, image.Options{}, "2026/01/02", "03:04:05")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "next.bit"), next, 0o600); err != nil { // go run ./tools/emuimage
 		t.Fatal(err)
 	}
 	pc := filepath.Join(dir, "pc")

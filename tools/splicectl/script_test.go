@@ -20,6 +20,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"splicenic/bitstream/container"
+	"splicenic/emu/image"
+	"splicenic/regs"
 	"splicenic/tools/card"
 )
 
@@ -56,8 +59,31 @@ func TestScripts(t *testing.T) {
 			"signal": send,
 			"status": status,
 			"card":   addCard,
+			"image":  makeImage,
 		},
 	})
+}
+
+// makeImage writes an image of the emulated card, or a flash with it as golden: image bit|flash FILE VERSION [older].
+func makeImage(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: image bit|flash FILE VERSION [older]")
+	}
+	v, err := container.ParseVersion(args[2])
+	ts.Check(err)
+	p := image.Params{Name: "emulator", Version: image.Version{v.Major, v.Minor, v.Patch}, DataPathDigest: regs.DataPathDigest, Geometry: image.Geometry{Pages: 65536}}
+	if len(args) > 3 {
+		p.DataPathDigest ^= 1 << 16
+	}
+	encode := image.Encode
+	if args[0] == "bit" {
+		encode = func(p image.Params, o image.Options) ([]byte, error) {
+			return image.EncodeBit(p, o, "2026/01/02", "03:04:05")
+		}
+	}
+	b, err := encode(p, image.Options{})
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b, 0o600))
 }
 
 // endCards ends the card processes with sockets in a directory.
