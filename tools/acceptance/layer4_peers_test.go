@@ -181,6 +181,11 @@ func askOnce(protocol string, from, to netip.AddrPort, line string) (r reply, er
 	}
 	began := time.Now()
 	c, err := d.DialContext(ctx, protocol, to.String())
+	for protocol == "udp" && errors.Is(err, syscall.EADDRINUSE) && ctx.Err() == nil {
+		// A program that another test is starting has the socket before this one, closed here, until its exec.
+		time.Sleep(time.Millisecond)
+		c, err = d.DialContext(ctx, protocol, to.String())
+	}
 	if err != nil {
 		return r, err
 	}
