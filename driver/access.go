@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"bytes"
 	"encoding/binary"
 	"sync"
 
@@ -39,34 +40,31 @@ func (b *bars) storeWords(region int, off uint64, words []uint32) {
 	}
 }
 
-// storeBytes copies bytes into a window of words, two at a time. What the last two have beyond p becomes ff.
+// storeBytes copies bytes into a window of words. What the last two have beyond p becomes ff.
 func (b *bars) storeBytes(region int, off uint64, p []byte) {
 	b.mu[region].Lock()
 	defer b.mu[region].Unlock()
-	for len(p) >= 8 {
-		b.dev.Store64(region, off, binary.LittleEndian.Uint64(p))
-		p, off = p[8:], off+8
-	}
-	if len(p) > 0 {
+	whole := len(p) &^ 7
+	device.StoreBlock(b.dev, region, off, p[:whole])
+	if p = p[whole:]; len(p) > 0 {
 		last := [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 		copy(last[:], p)
-		b.dev.Store64(region, off, binary.LittleEndian.Uint64(last[:]))
+		b.dev.Store64(region, off+uint64(whole), binary.LittleEndian.Uint64(last[:]))
 	}
 }
 
-// loadBytes copies bytes out of a window of words, two at a time, and says whether all of them were ff.
+// loadBytes copies bytes out of a window of words, and says whether all of them were ff.
 func (b *bars) loadBytes(region int, off uint64, p []byte) (blank bool) {
 	b.mu[region].Lock()
 	defer b.mu[region].Unlock()
-	all := ^uint64(0)
-	for len(p) > 0 {
-		v := b.dev.Load64(region, off)
-		all &= v
-		var two [8]byte
-		binary.LittleEndian.PutUint64(two[:], v)
-		p, off = p[copy(p, two[:]):], off+8
+	whole := len(p) &^ 7
+	device.LoadBlock(b.dev, region, off, p[:whole])
+	if whole < len(p) {
+		var last [8]byte
+		binary.LittleEndian.PutUint64(last[:], b.dev.Load64(region, off+uint64(whole)))
+		copy(p[whole:], last[:])
 	}
-	return all == ^uint64(0)
+	return bytes.Count(p, []byte{0xff}) == len(p)
 }
 
 // Load loads a register. A lost card reads all ones: such a value costs one check of the identity register, which ends

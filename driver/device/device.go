@@ -178,7 +178,7 @@ type Function interface {
 	ReadConfig(off uint32, p []byte) error
 	WriteConfig(off uint32, p []byte) error
 
-	// ReadRegion and WriteRegion access a BAR; p is 4 or 8 bytes for registers, any multiple of 4 for memories.
+	// ReadRegion and WriteRegion access a BAR: the words of p, any multiple of 4 bytes, in ascending order.
 	ReadRegion(region int, off uint64, p []byte) error
 	WriteRegion(region int, off uint64, p []byte) error
 

@@ -29,7 +29,7 @@ func newCall() any {
 // get returns a call with room for the header; put takes it back.
 func (c *Client) get(cmd command) *call {
 	k := c.calls.Get().(*call)
-	k.cmd, k.req, k.body, k.fds = cmd, start(k.req), k.body[:0], nil
+	k.cmd, k.req, k.body, k.fds, k.head = cmd, start(k.req), k.body[:0], nil, header{}
 	return k
 }
 

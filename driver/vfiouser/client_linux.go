@@ -33,6 +33,7 @@ type Client struct {
 
 	regions [device.Regions]bars
 	posted  atomic.Bool  // stores went by message since the last load that did
+	small   atomic.Bool  // the server refuses more than a word at once
 	rmu     sync.RWMutex // held over an access to mapped memory of a region
 
 	vectors  []atomic.Pointer[vector]

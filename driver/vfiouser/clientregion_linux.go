@@ -224,6 +224,94 @@ func (c *Client) store(region int, off, n, v uint64) {
 	c.post(k, nil) // its error is sticky
 }
 
+// LoadBlock loads words, as many as a message carries with each.
+func (c *Client) LoadBlock(region int, off uint64, p []byte) {
+	for len(p) > 0 && c.checkBlock("load from", region, off, len(p)) {
+		n := c.chunk(p) &^ 7
+		done, err := c.loadMany(region, off, p[:n])
+		if err != nil {
+			c.accessFault("load from", region, off, err)
+			break
+		}
+		if !done {
+			device.LoadBlock(words{c}, region, off, p)
+			return
+		}
+		p, off = p[n:], off+uint64(n)
+	}
+	for i := range p {
+		p[i] = 0xff
+	}
+}
+
+// StoreBlock stores words, as many as a message carries with each.
+func (c *Client) StoreBlock(region int, off uint64, p []byte) {
+	for len(p) > 0 && c.checkBlock("store to", region, off, len(p)) {
+		n := c.chunk(p) &^ 7
+		done, err := c.storeMany(region, off, p[:n])
+		switch {
+		case err != nil:
+			c.accessFault("store to", region, off, err)
+			return
+		case !done:
+			device.StoreBlock(words{c}, region, off, p)
+			return
+		}
+		p, off = p[n:], off+uint64(n)
+	}
+}
+
+// words is the Client word by word.
+type words struct{ device.Device }
+
+// checkBlock is check for a block: its first word and its last.
+func (c *Client) checkBlock(op string, region int, off uint64, n int) bool {
+	return c.check(op, region, off, 8) && c.check(op, region, off+uint64(n)-8, 8)
+}
+
+// loadMany loads p with one message, unless the region is mapped, where a word costs nothing, or the server refuses more
+// than a word at once: then it says so, and is not asked again.
+func (c *Client) loadMany(region int, off uint64, p []byte) (done bool, err error) {
+	if len(c.regions[region].parts) > 0 || c.small.Load() {
+		return false, nil
+	}
+	k := c.get(cmdRegionRead)
+	defer c.put(k)
+	a := regionAccess{offset: off, region: uint32(region), count: uint32(len(p))}
+	k.req = appendRegionAccess(k.req, a)
+	c.posted.Store(false)
+	if err := c.do(k, nil); err != nil {
+		return false, c.refused(k, err)
+	}
+	r, err := checkRead(k.body, a)
+	copy(p, r.data)
+	return err == nil, err
+}
+
+// storeMany stores p with one message; see loadMany. It waits for the reply: a refusal would be lost otherwise.
+func (c *Client) storeMany(region int, off uint64, p []byte) (done bool, err error) {
+	if len(c.regions[region].parts) > 0 || c.small.Load() {
+		return false, nil
+	}
+	k := c.get(cmdRegionWrite)
+	defer c.put(k)
+	k.req = appendRegionAccess(k.req, regionAccess{offset: off, region: uint32(region), count: uint32(len(p)), data: p})
+	if err := c.do(k, nil); err != nil {
+		return false, c.refused(k, err)
+	}
+	c.posted.Store(false)
+	return true, nil
+}
+
+// refused takes an error reply to a block for "not so much at once"; what else ended the call is returned.
+func (c *Client) refused(k *call, err error) error {
+	if c.dead.Load() || !k.head.failed() {
+		return err
+	}
+	c.small.Store(true)
+	return nil
+}
+
 // loadMapped loads from a mapped part, if off is in one.
 func (c *Client) loadMapped(region int, off, n uint64) (v uint64, done bool, err error) {
 	if c.posted.Load() { // the load must not overtake stores that went by message

@@ -48,6 +48,16 @@ type Card struct {
 	client *vfiouser.Client
 }
 
+// LoadBlock and StoreBlock pass on what the device behind can do at once.
+func (c *Card) LoadBlock(region int, off uint64, p []byte) {
+	device.LoadBlock(c.Device, region, off, p)
+}
+
+// StoreBlock is the other way.
+func (c *Card) StoreBlock(region int, off uint64, p []byte) {
+	device.StoreBlock(c.Device, region, off, p)
+}
+
 // Open opens the card. ctx bounds Open alone.
 func Open(ctx context.Context, c Choice, cfg Config) (*Card, error) {
 	switch c.Body {

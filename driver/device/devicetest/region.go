@@ -2,6 +2,7 @@ package devicetest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"testing"
 
@@ -173,5 +174,77 @@ func testRange(t *testing.T, h Harness, open func(*testing.T) Harness) {
 				t.Errorf("load after the error = %#x, want all ones", got)
 			}
 		})
+	}
+}
+
+// testBlock: a block has what its words have, in either direction, and keeps its place among stores of words.
+func testBlock(t *testing.T, h Harness) {
+	d, w := h.Device, h.Window
+	p := make([]byte, min(w.Bytes, 4096)&^7)
+	for i := 0; i < len(p); i += 4 {
+		binary.LittleEndian.PutUint32(p[i:], pattern(uint64(i)))
+	}
+	d.Store32(w.Region, w.Off, 1)
+	device.StoreBlock(d, w.Region, w.Off, p)
+	for i := 0; i < len(p); i += 4 {
+		if got := d.Load32(w.Region, w.Off+uint64(i)); got != pattern(uint64(i)) {
+			t.Fatalf("word at %#x = %#x, want %#x", i, got, pattern(uint64(i)))
+		}
+	}
+	at := len(p)/2&^7 - 8
+	d.Store32(w.Region, w.Off+uint64(at)+4, 0x600d)
+	d.Store64(w.Region, w.Off+uint64(at)+8, 0x1122_3344_5566_7788)
+	binary.LittleEndian.PutUint32(p[at+4:], 0x600d)
+	binary.LittleEndian.PutUint64(p[at+8:], 0x1122_3344_5566_7788)
+	got := make([]byte, len(p))
+	device.LoadBlock(d, w.Region, w.Off, got)
+	if !bytes.Equal(got, p) {
+		t.Error("a block loaded differs from what was stored")
+	}
+	device.LoadBlock(d, w.Region, w.Off, nil)
+	device.StoreBlock(d, w.Region, w.Off, nil)
+	if err := d.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// testBlockRange: a block that is not inside its region, or misaligned, ends the device and reads all ones.
+func testBlockRange(t *testing.T, h Harness, open func(*testing.T) Harness) {
+	bar, size := h.Window.Region, h.Device.Info().Regions[h.Window.Region].Size
+	h.Close()
+	for _, row := range []struct {
+		name   string
+		region int
+		off    uint64
+		n      int
+	}{
+		{"beyond", bar, size, 8},
+		{"across the end", bar, size - 8, 16},
+		{"wraps", bar, ^uint64(7), 16},
+		{"misaligned", bar, 4, 8},
+		{"odd length", bar, 0, 12},
+		{"region too high", device.Regions, 0, 8},
+		{"region negative", -1, 0, 8},
+	} {
+		for op, access := range map[string]func(device.Device, []byte){
+			"load":  func(d device.Device, p []byte) { device.LoadBlock(d, row.region, row.off, p) },
+			"store": func(d device.Device, p []byte) { device.StoreBlock(d, row.region, row.off, p) },
+		} {
+			t.Run(op+" "+row.name, func(t *testing.T) {
+				h := open(t)
+				if h.Close != nil {
+					defer h.Close()
+				}
+				defer h.Device.Close()
+				p := make([]byte, row.n)
+				access(h.Device, p)
+				if err := h.Device.Err(); !errors.Is(err, device.ErrRange) {
+					t.Errorf("Err = %v, want %v", err, device.ErrRange)
+				}
+				if op == "load" && binary.LittleEndian.Uint32(p[row.n-4:]) != ^uint32(0) {
+					t.Errorf("the load has %x, want all ones", p)
+				}
+			})
+		}
 	}
 }

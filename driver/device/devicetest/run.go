@@ -54,6 +54,8 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"config", testConfig},
 		{"register", testRegister},
 		{"window", testWindow},
+		{"block", testBlock},
+		{"block range", func(t *testing.T, h Harness) { testBlockRange(t, h, open) }},
 		{"store order", testStoreOrder},
 		{"range", func(t *testing.T, h Harness) { testRange(t, h, open) }},
 		{"dma memory", testMemory},

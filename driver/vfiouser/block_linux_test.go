@@ -1,0 +1,150 @@
+package vfiouser
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"splicenic/driver/device"
+	"splicenic/driver/device/devicetest"
+)
+
+// blockServer serves BAR0 as memory and notes the sizes of accesses. It refuses what is larger than most.
+func blockServer(t *testing.T, most int, sizes *[]string) (c *Client, memory []byte) {
+	memory = make([]byte, 4096)
+	path, _ := fakeServer(t, func(r *rawClient, m message) bool {
+		if m.cmd != cmdRegionRead && m.cmd != cmdRegionWrite {
+			return false
+		}
+		a, _ := decodeRegionAccess(m.body, m.cmd == cmdRegionWrite)
+		if a.region != 0 {
+			return false
+		}
+		*sizes = append(*sizes, fmt.Sprint(m.cmd, " ", a.count))
+		switch {
+		case int(a.count) > most:
+			b := start(nil)
+			putHeader(b, header{id: m.id, cmd: m.cmd, flags: typeReply | flagError, errno: uint32(unix.EINVAL)})
+			r.c.write(b, nil)
+			return true
+		case m.cmd == cmdRegionWrite:
+			copy(memory[a.offset:], a.data)
+			a.data = nil
+		default:
+			a.data = memory[a.offset:][:a.count]
+		}
+		if !m.noReply() {
+			r.try(m.id, m.cmd, typeReply, appendRegionAccess(nil, a))
+		}
+		return true
+	})
+	c, err := Dial(t.Context(), path, fakeOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c, memory
+}
+
+// TestBlockMessages: a block is one message, and words where a server takes no more; it is asked for more once.
+func TestBlockMessages(t *testing.T) {
+	want := make([]byte, 24)
+	for i := range want {
+		want[i] = byte(i + 1)
+	}
+	for _, row := range []struct {
+		most  int
+		sizes string
+	}{
+		{4096, "[region write 24 region read 24 region write 24 region read 24]"},
+		{8, "[region write 24 region write 8 region write 8 region write 8 region read 8 region read 8 region read 8" +
+			" region write 8 region write 8 region write 8 region read 8 region read 8 region read 8]"},
+	} {
+		var sizes []string
+		c, memory := blockServer(t, row.most, &sizes)
+		for range 2 {
+			clear(memory)
+			got := make([]byte, len(want))
+			device.StoreBlock(c, 0, 64, want)
+			device.LoadBlock(c, 0, 64, got)
+			if !bytes.Equal(got, want) || !bytes.Equal(memory[64:88], want) {
+				t.Errorf("at most %d: loaded %x, the server has %x, want %x", row.most, got, memory[64:88], want)
+			}
+		}
+		if err := c.Err(); err != nil {
+			t.Error(err)
+		}
+		if got := fmt.Sprint(sizes); got != row.sizes {
+			t.Errorf("at most %d: %s, want %s", row.most, got, row.sizes)
+		}
+	}
+}
+
+// TestBlockSmallTransfers: a server that bounds its transfers gets no larger ones.
+func TestBlockSmallTransfers(t *testing.T) {
+	var sizes []string
+	c, memory := blockServer(t, 4096, &sizes)
+	c.caps = &capabilities{MaxTransfer: pointer(uint64(minTransfer + 4))}
+	p := bytes.Repeat([]byte{1, 2, 3, 4, 5, 6, 7, 8}, 512)
+	device.StoreBlock(c, 0, 0, p)
+	got := make([]byte, len(p))
+	device.LoadBlock(c, 0, 0, got)
+	if !bytes.Equal(got, p) || !bytes.Equal(memory, p) || c.Err() != nil {
+		t.Errorf("bytes got lost: %v", c.Err())
+	}
+	if len(sizes) != 2*4096/minTransfer {
+		t.Errorf("%d messages of at most %d bytes: %s", len(sizes), minTransfer, sizes)
+	}
+}
+
+// TestBlockOfDyingServer: a server that ends in a block ends the device.
+func TestBlockOfDyingServer(t *testing.T) {
+	for _, cmd := range []command{cmdRegionRead, cmdRegionWrite} {
+		path, _ := fakeServer(t, func(r *rawClient, m message) bool {
+			a, _ := decodeRegionAccess(m.body, m.cmd == cmdRegionWrite)
+			if m.cmd != cmd || a.region != 0 {
+				return false
+			}
+			r.c.drop()
+			return true
+		})
+		c, err := Dial(t.Context(), path, fakeOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := make([]byte, 256)
+		device.StoreBlock(c, 0, 0, p)
+		device.LoadBlock(c, 0, 0, p)
+		if c.Err() == nil || !bytes.Equal(p, bytes.Repeat([]byte{0xff}, 256)) {
+			t.Errorf("%v: Err %v, loaded %x", cmd, c.Err(), p[:8])
+		}
+		c.Close()
+	}
+}
+
+// BenchmarkBlock compares a block of a flash page with its words.
+func BenchmarkBlock(b *testing.B) {
+	path, stop := rawServer(b, devicetest.NewCard(), Config{})
+	defer stop()
+	c, err := Dial(b.Context(), path, Options{Memfd: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	p := make([]byte, 256)
+	for _, row := range []struct {
+		name string
+		dev  device.Device
+	}{{"block", c}, {"words", words{c}}} {
+		b.Run(row.name, func(b *testing.B) {
+			b.SetBytes(int64(2 * len(p)))
+			b.ReportAllocs()
+			for b.Loop() {
+				device.StoreBlock(row.dev, device.Bar2, 0, p)
+				device.LoadBlock(row.dev, device.Bar2, 0, p)
+			}
+		})
+	}
+}
