@@ -15,10 +15,10 @@ type Admission struct {
 	Trusted []ed25519.PublicKey // whose signatures count
 	Floor   uint32              // the highest rollback counter that the card took so far
 
-	Host           container.Version // of this program; zero: a development build, which counts as the newest
+	Host           container.Version // of this program; zero: a development build, of which that is not known
 	ShellDigest    string            // of the register map this host drives: SHA-256 as 64 hexadecimal digits
 	DataPathDigest string
-	ForHost        *container.Version // a later host that knows the image's data path; nil: this one has to
+	ForHost        *container.Version // the host that will drive the image, whose release counts; nil: this one
 
 	Unsigned bool // take an image that is no container, or that a stranger signed: nobody vouches for it
 }
@@ -60,12 +60,18 @@ func Admit(img *Image, a Admission) []Finding {
 	case m.DataPathDigest == a.DataPathDigest:
 	case a.ForHost == nil:
 		add(Refuse, "data-path digest", "the image has data path %s, this host drives %s; --for-host VERSION names the release that drives it", m.DataPathDigest, a.DataPathDigest)
-	case a.ForHost.Less(m.MinHost):
-		add(Refuse, "data-path digest", "the image needs host %v, --for-host names %v", m.MinHost, *a.ForHost)
 	default:
 		add(Warn, "data-path digest", "the image has data path %s, this host drives %s: host %v is needed to run it", m.DataPathDigest, a.DataPathDigest, *a.ForHost)
 	}
-	if a.ForHost == nil && a.Host != (container.Version{}) && a.Host.Less(m.MinHost) {
+	switch {
+	case a.ForHost != nil:
+		if a.ForHost.Less(m.MinHost) {
+			add(Refuse, "host version", "the image needs host %v, --for-host names %v", m.MinHost, *a.ForHost)
+		}
+	case m.MinHost == (container.Version{}): // any
+	case a.Host == (container.Version{}):
+		add(Skipped, "host version", "the image needs host %v, and this is a development build without a version", m.MinHost)
+	case a.Host.Less(m.MinHost):
 		add(Refuse, "host version", "the image needs host %v, this is %v", m.MinHost, a.Host)
 	}
 	if m.Rollback < a.Floor {

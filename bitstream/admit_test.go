@@ -35,7 +35,8 @@ func TestAdmit(t *testing.T) {
 		{name: "another part", manifest: func(m *container.Manifest) { m.IDCode = 0x0362d093 }, rule: "idcode", say: []string{"0x0362d093", "0x13636093"}},
 		{name: "another data path", manifest: func(m *container.Manifest) { m.DataPathDigest = shell }, rule: "data-path digest", say: []string{shell, path}},
 		{name: "another data path for a later host", manifest: func(m *container.Manifest) { m.DataPathDigest, m.MinHost.Major = shell, 3 }, card: func(a *Admission) { a.ForHost = &container.Version{Major: 3} }},
-		{name: "for a host that is too old as well", manifest: func(m *container.Manifest) { m.DataPathDigest, m.MinHost.Major = shell, 4 }, card: func(a *Admission) { a.ForHost = &container.Version{Major: 3} }, rule: "data-path digest", say: []string{"4.0.0", "3.0.0"}},
+		{name: "for a host that is too old as well", manifest: func(m *container.Manifest) { m.DataPathDigest, m.MinHost.Major = shell, 4 }, card: func(a *Admission) { a.ForHost = &container.Version{Major: 3} }, rule: "host version", say: []string{"4.0.0", "3.0.0"}},
+		{name: "for a host that is too old, of the same data path", card: func(a *Admission) { a.ForHost = &container.Version{Major: 1} }, rule: "host version", say: []string{"2.0.0", "1.0.0"}},
 		{name: "another shell", manifest: func(m *container.Manifest) { m.ShellDigest = path }, rule: "shell digest", say: []string{path, shell}},
 		{name: "a later host", manifest: func(m *container.Manifest) { m.MinHost.Patch = 1 }, rule: "host version", say: []string{"2.0.1", "2.0.0"}},
 		{name: "a development host", manifest: func(m *container.Manifest) { m.MinHost.Patch = 1 }, card: func(a *Admission) { a.Host = container.Version{} }},
@@ -84,6 +85,30 @@ func TestAdmit(t *testing.T) {
 		}
 		if c.rule != "" {
 			t.Errorf("%s: no finding of %s: %+v", c.name, c.rule, findings)
+		}
+	}
+}
+
+// TestAdmitDevelopmentHost: a build without a version says that it could not compare it.
+func TestAdmitDevelopmentHost(t *testing.T) {
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	zeros := strings.Repeat("00", 32)
+	for _, min := range []container.Version{{}, {Major: 9}} {
+		b, err := container.Sign(container.Manifest{Name: "top", Version: container.Version{Major: 1}, Board: 1, Part: "xc7a200t", IDCode: 0x03636093,
+			ShellDigest: zeros, DataPathDigest: zeros, MinHost: min, Created: "2026-01-02T03:04:05Z", SectorBytes: 4096}, []byte("image"), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		img, err := Read(bytes.NewReader(b), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := false
+		for _, f := range Admit(img, Admission{ShellDigest: zeros, DataPathDigest: zeros}) {
+			said = said || f.Severity == Skipped && f.Rule == "host version" && strings.Contains(f.Text, "9.0.0")
+		}
+		if want := min.Major > 0; said != want {
+			t.Errorf("an image that needs host %v: said %v, want %v", min, said, want)
 		}
 	}
 }

@@ -116,6 +116,8 @@ func keys(img *Image) {
 		switch key {
 		case "Version":
 			img.Tool = "Vivado " + value
+		case "Generator":
+			img.Tool = value
 		case "UserID":
 			img.Field("user id", value)
 		case "SW_CRC":

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -138,6 +139,16 @@ func TestCaseE05(t *testing.T) {
 	}
 }
 
+// orders are a stream in the orders that are not the device's.
+func orders(stream []byte) map[string][]byte {
+	m := map[string][]byte{}
+	for name, o := range map[string]xilinx.Order{"bits-reversed": xilinx.BitsReversed, "words-swapped": xilinx.WordsSwapped, "halves-swapped": xilinx.HalvesSwapped} {
+		m[name] = slices.Clone(stream)
+		xilinx.Undo(o, m[name])
+	}
+	return m
+}
+
 // A stream is found in every order of bytes, and is put into the device's.
 func TestOrders(t *testing.T) {
 	plain := stream(0x03636093, 404)
@@ -168,9 +179,13 @@ func TestCaseE09(t *testing.T) {
 		{"\x7fELF\x02\x01\x01", "an ELF program"},
 		{"some text\nand more", "text that starts with"},
 		{"", "an empty file"},
+		{"SOF\x00\x01\x02\x03\x04", ""}, // named, and never for a flash: see TestCaseE09SOF
 	} {
-		refused(t, []byte(c.data), Options{}, "got "+c.want, "wanted an FPGA image")
+		if c.want != "" {
+			refused(t, []byte(c.data), Options{}, "got "+c.want, "wanted an FPGA image")
+		}
 		if c.data == "" {
+			refused(t, nil, Options{Raw: true}, "got an empty file")
 			continue
 		}
 		img := read(t, []byte(c.data), Options{Raw: true, Offset: 0x1000})
@@ -304,8 +319,13 @@ func TestRbt(t *testing.T) {
 		t.Errorf("got %s, %q, wanted %s", got, img.Notes, want)
 	}
 	refused(t, []byte(text[:len(text)-33]), Options{}, fmt.Sprintf("announces %d bits and holds %d", 8*len(plain), 8*len(plain)-32))
-	refused(t, []byte(text[:len(text)-2]+"\n"), Options{}, "31 digits, wanted 32")
-	refused(t, []byte(text[:len(text)-2]+"2\n"), Options{}, `has '2' among`)
+	refused(t, []byte(text[:len(text)-2]+"\n"), Options{}, "has 31 characters, wanted 32 digits")
+	refused(t, []byte(text[:len(text)-2]+"2\n"), Options{}, "wanted 32 digits 0 and 1")
+	refused(t, []byte("Xilinx ASCII Bitstream\n1010\n"), Options{}, "line 2", "wanted 8, 16 or 32 digits")
+	refused(t, []byte("Xilinx ASCII Bitstream\nBits: many\n"), Options{}, "line 2", `"many" is no number of bits`)
+	refused(t, []byte("Xilinx ASCII Bitstream\nBits: -8\n10101010\n"), Options{}, "no number of bits")
+	refused(t, []byte("Xilinx ASCII Bitstream\n10101010\nPart: x\n"), Options{}, "line 3", "wanted 8 digits")
+	refused(t, []byte("Xilinx ASCII CFI Deviceimage\nBits: 32\n"), Options{}, "Versal")
 	refused(t, []byte(text[:200]), Options{}, "xilinx-rbt")
 }
 
@@ -333,6 +353,19 @@ func TestCaseE17(t *testing.T) {
 	if got := Fit(img, Target{IDCode: 0x13636093, SlotBytes: 1 << 20}); len(got) != 1 || got[0].Severity != Skipped || got[0].Rule != "part" {
 		t.Errorf("got %+v", got)
 	}
+	// Efinix's text without mode and device: the reports that started this were about it.
+	short, lines := makeEfinix("Version: 2024.1.163\nPADDED_BITS: 0\n", []byte("a stream"))
+	img = read(t, []byte(lines), Options{})
+	if img.Format != Efinix || img.Part != "" || field(img, "mode") != "" || len(img.Segments) != 1 || !bytes.Equal(img.Segments[0].Data, short) {
+		t.Errorf("got %+v", img)
+	}
+	found = Fit(img, Target{IDCode: 0x13636093, SlotBytes: 1 << 20})
+	if len(rules(found, Refuse)) != 0 || !slices.Equal(rules(found, Skipped), []string{"idcode", "part", "integrity"}) {
+		t.Errorf("got %+v", found)
+	}
+	if empty, _ := makeEfinix("", []byte("a stream")); read(t, empty, Options{}).Format != EfinixBin {
+		t.Error("text without a key is not taken for one")
+	}
 	bare := read(t, bitFile(body), Options{})
 	if len(bare.Notes) != 4 || bare.Check.String() != "valid x2" {
 		t.Errorf("a .bit without fields: got %q", bare.Notes)
@@ -353,5 +386,31 @@ func TestReport(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no line %q in\n%s", want, b.String())
 		}
+	}
+}
+
+// Numbers that people know in hexadecimal are hexadecimal text in JSON.
+func TestReportJSON(t *testing.T) {
+	img := read(t, e01("lb0;UserID=0XFFFFFFFF"), Options{})
+	img.Jumps = []Jump{{0x1000000, true}}
+	img.Inner = []Inner{{Span: Span{1, 2}, IDCodes: img.IDCodes}}
+	text, err := json.Marshal(Report{"x.bit", img})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`{"file":"x.bit","format":"xilinx-bit"`, `"idcodes":[{"value":"0x03636093","names":["XC7A200T"]}]`, `"user_code":"0x0badcafe"`,
+		`"jumps":[{"to":"0x01000000","now":true}]`, `"images":[{"offset":1,"bytes":2,"idcodes":[{"value":"0x03636093"`,
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+	if strings.Count(string(text), "user_code") != 1 || strings.Contains(string(text), "integrity\":{\"state\":\"\"") {
+		t.Errorf("got %s", text)
+	}
+	img.UserCode, img.IDCodes = nil, []IDCode{}
+	if text, err = json.Marshal(Report{"x", img}); err != nil || strings.Contains(string(text), "user_code") || !strings.Contains(string(text), `"idcodes":[]`) {
+		t.Errorf("%v, got %s", err, text)
 	}
 }

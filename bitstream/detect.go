@@ -42,15 +42,16 @@ var formats = []format{
 	{name: IntelRbf, detect: isRBF, read: readRBF},
 	{name: IntelRpd, detect: isRPD, read: readRPD},
 	{name: GateMate, detect: isGateMate, read: readGateMate},
-	{name: IntelSof, detect: starts("SOF\x00"), read: readSOF},
-	{name: IntelPof, detect: starts("POF\x00"), read: readPOF},
-	{name: IntelJic, detect: starts("JIC\x00"), read: readJIC},
+	{name: IntelSof, detect: starts("SOF\x00"), read: readQuartus(IntelSof)},
+	{name: IntelPof, detect: starts("POF\x00"), read: readQuartus(IntelPof)},
+	{name: IntelJic, detect: starts("JIC\x00"), read: readQuartus(IntelJic)},
 	{name: IntelSDM, detect: isSDM, read: readSDM},
 	{name: OPAEGBS, detect: starts(gbsMagic), read: readGBS},
+	{name: OPAEGBS, detect: starts(gbsOldMagic), read: readOldGBS},
 	{name: PACSign, detect: isPACSign, read: readPACSign},
-	{name: Xclbin, detect: func(h []byte) bool {
-		return len(h) > 8 && (starts("xclbin2\x00")(h) || starts("xclbin1\x00")(h) || starts("xclbin0\x00")(h))
-	}, read: readXclbin},
+	{name: Xclbin, detect: isXclbin, read: readXclbin},
+	{name: Efinix, detect: isEfinixHex, text: readEfinixHex},
+	{name: EfinixBin, detect: isEfinix, read: readEfinix},
 	{name: AFIManifest, detect: isAFI, read: readAFI},
 }
 
@@ -83,6 +84,8 @@ var strangers = []struct {
 	detect   func(head []byte) bool
 }{
 	{"a git-lfs pointer", "the file itself was not fetched; run git lfs pull", starts("version https://git-lfs")},
+	{"a private key", "it signs images, and belongs nowhere else", pem("PRIVATE KEY")},
+	{"a public key", "", pem("PUBLIC KEY")},
 	{"an ELF program", "", starts("\x7fELF")},
 	{"a PDF document", "", starts("%PDF-")},
 	{"a Windows program", "", starts("MZ")},
@@ -116,9 +119,15 @@ func starts(prefix string) func([]byte) bool {
 	return func(head []byte) bool { return bytes.HasPrefix(head, []byte(prefix)) }
 }
 
+// pem detects text as keys and certificates come in.
+func pem(kind string) func([]byte) bool {
+	return func(head []byte) bool {
+		return isText(head) && bytes.Contains(head, []byte("-----BEGIN ")) && bytes.Contains(head, []byte(kind+"-----"))
+	}
+}
+
 // stranger names what is no image.
-func stranger(data []byte) error {
-	head := data[:min(len(data), headBytes)]
+func stranger(head []byte) error {
 	if len(head) == 0 {
 		return &NotImage{"an empty file", ""}
 	}

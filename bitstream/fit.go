@@ -9,7 +9,7 @@ import (
 type Target struct {
 	IDCode     uint32 // of the silicon
 	Part       string // as people call it
-	SlotOffset uint32 // in the flash
+	SlotOffset uint32 // in the flash; 0: the golden slot, which is loaded where another fails
 	SlotBytes  int64
 }
 
@@ -54,6 +54,7 @@ func Fit(img *Image, t Target) []Finding {
 		add(Warn, "encrypted", "encrypted: the device's key decides whether it loads")
 	}
 	fitSlot(img, t, add)
+	fitJumps(img, t, add)
 	return out
 }
 
@@ -118,5 +119,29 @@ func fitSlot(img *Image, t Target, add func(Severity, string, string, ...any)) {
 	}
 	if from, to := int64(t.SlotOffset), int64(t.SlotOffset)+t.SlotBytes; int64(first.Address) < from || end > to {
 		add(Refuse, "slot", "the file is for flash addresses 0x%08x to 0x%08x, the slot is 0x%08x to 0x%08x", first.Address, end-1, from, to-1)
+	}
+}
+
+// fitJumps looks at where the stream sends the device. Which image runs is the card's choice of a slot: an image that goes
+// on to another by itself takes that choice away. Golden may: a device ignores IPROG while it falls back, so that golden
+// can try another image first; but not when it goes to itself.
+func fitJumps(img *Image, t Target, add func(Severity, string, string, ...any)) {
+	for _, j := range img.Jumps {
+		// With flashes of more than 16 MiB the register holds an address without its lowest byte.
+		near, far := int64(j.To&0x1fffffff), int64(j.To&0xffffff)<<8
+		inside := func(a int64) bool { return a >= int64(t.SlotOffset) && a < int64(t.SlotOffset)+t.SlotBytes }
+		switch {
+		case !j.Now && t.SlotBytes != 0 && (near == int64(t.SlotOffset) || far == int64(t.SlotOffset)):
+		case !j.Now:
+			add(Warn, "jump", "the image sets WBSTAR to 0x%08x: an IPROG of its own design goes there, whichever slot the card would choose", j.To)
+		case t.SlotBytes == 0:
+			add(Skipped, "jump", "the image goes to 0x%08x by itself (IPROG); whether it may depends on the slot, which is not known", j.To)
+		case t.SlotOffset != 0:
+			add(Refuse, "jump", "the image goes to 0x%08x by itself (IPROG): the card would not run what is in this slot; make it without a next configuration address", j.To)
+		case inside(near) && inside(far):
+			add(Refuse, "jump", "the image goes to 0x%08x by itself (IPROG), which is in its own slot: it would be loaded over and over", j.To)
+		default:
+			add(Warn, "jump", "the image goes to 0x%08x by itself (IPROG): golden runs only where what is there fails to load", j.To)
+		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"splicenic/bitstream/xilinx"
 )
 
 // Rules of one severity that found something.
@@ -144,5 +146,47 @@ func TestFit(t *testing.T) {
 	linked.Segments[0].Address = 0x1000000
 	if got := Fit(linked, target); len(got) != 0 {
 		t.Errorf("linked for the slot: got %+v", got)
+	}
+}
+
+// Where a stream sends the device decides which image runs. Golden may try another first; no other slot may.
+func TestFitJumps(t *testing.T) {
+	const slot = 1 << 24
+	for _, c := range []struct {
+		name   string
+		to     uint32
+		now    bool
+		offset uint32
+		bytes  int64
+		want   Severity
+	}{
+		{"none", 0, false, slot, slot, ""},
+		{"another slot, by itself", 2 * slot, true, slot, slot, Refuse},
+		{"its own slot, by itself", slot, true, slot, slot, Refuse},
+		{"golden, by itself", 0, true, slot, slot, Refuse},
+		{"golden goes to a slot", slot, true, 0, slot, Warn},
+		{"golden goes to a slot, 32-bit addresses", slot >> 8, true, 0, slot, Warn},
+		{"golden goes to itself", 0, true, 0, slot, Refuse},
+		{"golden goes into itself", 0x100, true, 0, slot, Refuse},
+		{"slot not known", slot, true, 0, 0, Skipped},
+		{"set for another slot", 2 * slot, false, slot, slot, Warn},
+		{"set for its own slot", slot, false, slot, slot, ""},
+		{"set for its own slot, 32-bit addresses", slot >> 8, false, slot, slot, ""},
+		{"set, slot not known", slot, false, 0, 0, Warn},
+	} {
+		e := xilinx.Encoder{IDCode: 0x03636093, WBSTAR: c.to, IPROG: c.now, Runs: []xilinx.Run{{Words: make([]uint32, 101)}}}
+		img := read(t, e.Append(nil), Options{})
+		var got Severity
+		for _, f := range Fit(img, Target{IDCode: 0x13636093, SlotOffset: c.offset, SlotBytes: c.bytes}) {
+			if f.Rule == "jump" {
+				got = f.Severity
+			}
+		}
+		if got != c.want || img.Check.State != Valid {
+			t.Errorf("%s: got %q, want %q; %s", c.name, got, c.want, img.Check)
+		}
+		if notes := strings.Join(img.Notes, "\n"); strings.Contains(notes, "by itself") != c.now || strings.Contains(notes, "WBSTAR") != (c.now || c.to != 0) {
+			t.Errorf("%s: notes %q", c.name, notes)
+		}
 	}
 }

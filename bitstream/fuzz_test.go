@@ -67,25 +67,11 @@ func fuzzRead(t *testing.T, data []byte) *Image {
 
 // FuzzRead reads anything.
 func FuzzRead(f *testing.F) {
-	body := stream(0x03636093, 101)
-	for _, seed := range [][]byte{
-		nil, body, bitFile(body, "d", "7a200t", "c", "t"), []byte(intelHex(0, body)), []byte(rbt(body)), gz(body), gz(gz(gz(gz(body)))),
-		[]byte("      0:  ff ff\n      2:  aa\n"), bytes.Repeat([]byte{0xff}, 100), []byte("version https://git-lfs"), {0x28, 0xb5, 0x2f, 0xfd},
-	} {
-		f.Add(seed)
-	}
 	f.Fuzz(func(t *testing.T, data []byte) { fuzzRead(t, data) })
 }
 
 // FuzzBit reads headers: what is accepted has fields that lie in the file.
 func FuzzBit(f *testing.F) {
-	body := stream(0x03636093, 101)
-	for _, seed := range [][]byte{
-		bitFile(body, "lb0;UserID=0XFFFFFFFF;COMPRESS=TRUE;Version=2020.1;SW_CRC=12", "7a200tfbg484", "2023/01/02", "03:04:05"),
-		bitFile(body, "lb0.ncd"), bitFile(nil), bitFile(body[:200], "a", "b"), bitMagic,
-	} {
-		f.Add(seed[len(bitMagic):])
-	}
 	f.Fuzz(func(t *testing.T, rest []byte) {
 		data := append(slices.Clone(bitMagic), rest...)
 		img := fuzzRead(t, slices.Clone(data))
@@ -136,15 +122,6 @@ func slowHex(text string) (mem map[uint32]byte) {
 
 // FuzzHex reads records, and compares with a reader that is too simple to be wrong.
 func FuzzHex(f *testing.F) {
-	for _, seed := range []string{
-		":020000040000FA\n:04000000A1A2A3A472\n:020000040007F3\n:02000000B1B29B\n:00000001FF\n",
-		":020000040007F3\r\n:02000000B1B29B\r\n:020000040000FA\r\n\r\n:04000000A1A2A3A472\r\n",
-		record(2, 0, []byte{0x10, 0}) + record(0, 0xfffe, []byte{1, 2, 3, 4}) + record(3, 0, []byte{1, 2, 3, 4}) + record(1, 0, nil) + "more\n",
-		record(0, 4, []byte{5, 6}) + record(0, 0, []byte{1, 2, 3, 4, 5}) + record(0, 2, []byte{3, 4, 5}) + record(5, 0, []byte{1, 2, 3, 4}),
-		intelHex(0xfff8, stream(0x03636093, 4)),
-	} {
-		f.Add(seed)
-	}
 	f.Fuzz(func(t *testing.T, text string) {
 		fuzzRead(t, []byte(text))
 		d, err := readHex(strings.NewReader(text), fuzzLimit)
@@ -162,6 +139,59 @@ func FuzzHex(f *testing.F) {
 		}
 		if n != len(mem) {
 			t.Fatalf("got %d bytes, wanted %d", n, len(mem))
+		}
+	})
+}
+
+// FuzzRbt reads words as text: what is accepted gives itself when it is written again.
+func FuzzRbt(f *testing.F) {
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fuzzRead(t, data)
+		d, err := readRbt(bytes.NewReader(data), fuzzLimit)
+		if err != nil {
+			return
+		}
+		if len(d.segments) != 1 || d.segments[0].Address != 0 || len(d.segments[0].Data) == 0 {
+			t.Fatalf("%d segments", len(d.segments))
+		}
+		digits := 0
+		for _, c := range data {
+			if c == '0' || c == '1' {
+				digits++
+			}
+		}
+		if n := len(d.segments[0].Data); n > digits/8 {
+			t.Fatalf("%d bytes from %d digits", n, digits)
+		}
+	})
+}
+
+// FuzzDump reads bytes as text.
+func FuzzDump(f *testing.F) {
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fuzzRead(t, data)
+		d, err := readHexDump(bytes.NewReader(data), fuzzLimit)
+		if err != nil {
+			return
+		}
+		n := 0
+		for _, s := range d.segments {
+			n += len(s.Data)
+		}
+		if 2*n > len(data) || len(d.segments) > 1 {
+			t.Fatalf("%d bytes in %d segments from %d", n, len(d.segments), len(data))
+		}
+	})
+}
+
+// FuzzEfinix reads a byte a line.
+func FuzzEfinix(f *testing.F) {
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fuzzRead(t, data)
+		sane(t, data, readEfinix)
+		d, err := readEfinixHex(bytes.NewReader(data), fuzzLimit)
+		if err == nil && len(d.segments) > 0 && 2*len(d.segments[0].Data) > len(data) {
+			t.Fatalf("%d bytes from %d", len(d.segments[0].Data), len(data))
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package bitstream
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 )
@@ -49,9 +48,6 @@ func TestGateMateFacts(t *testing.T) {
 }
 
 func FuzzGateMate(f *testing.F) {
-	data := made(f, "gatemate_a1.bit")
-	f.Add(bytes.Clone(data[:200]))
-	f.Add(made(f, "gatemate_a1_nocrc.bit")[:200])
 	f.Fuzz(func(t *testing.T, data []byte) {
 		isGateMate(data)
 		sane(t, data, readGateMate)

@@ -172,6 +172,12 @@ func TestCaseE19(t *testing.T) {
 	if len(img.IDCodes) != 1 || img.IDCodes[0].Value != 0x0900281b || img.Check.State != Valid || field(img, "line before the preamble") != g.first {
 		t.Errorf("an odd first line: %v, %+v", img.IDCodes, img.Check)
 	}
+	for comment, want := range map[string]State{"": Valid, "wrong": Invalid} {
+		g.comment = comment
+		if img = mustGowin(t, g.String()); len(img.IDCodes) != 1 || img.IDCodes[0].Value != 0x0900281b || img.Check.State != want {
+			t.Errorf("an odd first line and comment %q: %v, %+v", comment, img.IDCodes, img.Check)
+		}
+	}
 }
 
 func TestGowinKinds(t *testing.T) {
@@ -238,8 +244,6 @@ func TestGowinKinds(t *testing.T) {
 }
 
 func FuzzGowin(f *testing.F) {
-	f.Add([]byte(gowinText{id: 0x0900281b, rows: 2, comment: "right"}.String()))
-	f.Add([]byte(gowinText{id: 0x1100481b, rows: 1, packed: true, crlf: true, first: "10111011"}.String()))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		isGowin(data)
 		sane(t, data, readGowin)

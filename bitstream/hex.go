@@ -226,7 +226,7 @@ func (r run) end() uint64 { return uint64(r.address) + uint64(r.bytes) }
 
 const (
 	pieceBytes = 256 << 10
-	maxRuns    = 1 << 20 // more than honest files have; a hostile one could have one a line
+	maxRuns    = 1 << 16 // more than honest files have; a hostile one could have one a line
 )
 
 func (m *memory) put(address uint32, p []byte, line int) error {

@@ -269,7 +269,7 @@ func (w *ice40Walk) report(img *Image, several bool) {
 		kind = append(kind, "no-bram")
 	}
 	if several {
-		img.Inner = append(img.Inner, Inner{Span{int64(w.start), int64(w.pos - w.start)}, part, nil})
+		img.Inner = append(img.Inner, Inner{Span: Span{int64(w.start), int64(w.pos - w.start)}, Part: part})
 	} else {
 		img.Variant = strings.Join(kind, " ")
 	}

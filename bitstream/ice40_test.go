@@ -205,8 +205,6 @@ func TestICE40Kinds(t *testing.T) {
 }
 
 func FuzzICE40(f *testing.F) {
-	f.Add(ice40File(8, true, 0x20))
-	f.Add(append(ice40Vectored(160, 160, 160, 160, 160), ice40File(8, false, 1)...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		isICE40(data)
 		sane(t, data, readICE40)

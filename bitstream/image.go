@@ -1,6 +1,11 @@
 package bitstream
 
-import "splicenic/bitstream/container"
+import (
+	"encoding/json"
+	"fmt"
+
+	"splicenic/bitstream/container"
+)
 
 // A Format names a kind of file. The text is what reports print.
 type Format string
@@ -28,7 +33,8 @@ const (
 	ICE40          Format = "ice40-bin"
 	GowinFS        Format = "gowin-fs"
 	GateMate       Format = "gatemate-bit"
-	Efinix         Format = "efinix-hex"
+	Efinix         Format = "efinix-hex" // a byte a line
+	EfinixBin      Format = "efinix-bin"
 	SPL            Format = "spl" // this project's signed container
 	Blank          Format = "blank"
 	Unknown        Format = "unknown"
@@ -65,9 +71,33 @@ const (
 
 // An IDCode is a JTAG IDCODE found in an image.
 type IDCode struct {
-	Value uint32   `json:"value"`
-	Names []string `json:"names"` // parts that have it, may be none
+	Value uint32
+	Names []string // parts that have it, may be none
 }
+
+// MarshalJSON gives the value as people write it.
+func (c IDCode) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Value string   `json:"value"`
+		Names []string `json:"names"`
+	}{hex32(c.Value), c.Names})
+}
+
+// A Jump is where a stream tells the device to go on.
+type Jump struct {
+	To  uint32 // as written to WBSTAR: a flash address, or its upper 24 bits where the flash takes 32
+	Now bool   // the stream goes there itself, with IPROG; otherwise a fallback, or the design's own IPROG, does
+}
+
+// MarshalJSON gives the address as people write it.
+func (j Jump) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		To  string `json:"to"`
+		Now bool   `json:"now"`
+	}{hex32(j.To), j.Now})
+}
+
+func hex32(v uint32) string { return fmt.Sprintf("0x%08x", v) }
 
 // A Span is a run of bytes; Offset counts from the start of the file, or of the flash where the file gives addresses.
 type Span struct {
@@ -78,8 +108,10 @@ type Span struct {
 // An Inner is one image of several in a file.
 type Inner struct {
 	Span
-	Part    string   `json:"part,omitempty"`
-	IDCodes []IDCode `json:"idcodes,omitempty"`
+	Format  Format    `json:"format,omitempty"` // where it is another than the file's
+	Part    string    `json:"part,omitempty"`
+	IDCodes []IDCode  `json:"idcodes,omitempty"`
+	Check   Integrity `json:"integrity,omitzero"` // where it has its own
 }
 
 // A Segment is bytes to be written at an address. They are in the device's order.
@@ -117,6 +149,7 @@ type Image struct {
 	Check    Integrity `json:"integrity"`
 	Inner    []Inner   `json:"images,omitempty"` // where there are several
 	Gaps     []Span    `json:"gaps,omitempty"`   // between segments
+	Jumps    []Jump    `json:"jumps,omitempty"`  // to other images
 	Fields   []Field   `json:"fields,omitempty"`
 	Notes    []string  `json:"notes,omitempty"` // warnings
 

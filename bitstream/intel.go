@@ -253,7 +253,7 @@ func (w *rbfWalk) five() {
 	code := byte(strip(options, 6, 4) >> 19)
 	w.check(w.data[head:head+164], "the options")
 	begin := w.at - intelVFF + 104
-	length := w.fiveLength(begin)
+	length := w.fiveLength(begin, code)
 	p := intelVParts[[2]int{int(code), length}]
 	w.part(p.part, p.id, code)
 	if length == 0 {
@@ -360,11 +360,29 @@ func (w *rbfWalk) frame(length int, what string, args ...any) []byte {
 	return w.data[w.pos-length : w.pos]
 }
 
-// fiveLength finds the length of frames: the one at which the first two agree.
-func (w *rbfWalk) fiveLength(begin int) int {
-	for n := 300; n < 2400 && begin+3*n <= len(w.data); n += 4 {
-		if intelAgrees(w.data[begin+n:begin+2*n]) && intelAgrees(w.data[begin+2*n:begin+3*n]) {
+// fiveLength finds the length of frames: the one at which the first two agree, or at which some of the first do where the
+// device with the code is known to have it.
+func (w *rbfWalk) fiveLength(begin int, code byte) int {
+	agrees := func(i, n int) bool {
+		return begin+(i+1)*n <= len(w.data) && intelAgrees(w.data[begin+i*n:begin+(i+1)*n])
+	}
+	for n := 300; n < 2400; n += 4 {
+		if agrees(1, n) && agrees(2, n) {
 			return n
+		}
+	}
+	for known := range intelVParts {
+		if known[0] != int(code) {
+			continue
+		}
+		good := 0
+		for i := 1; i < 16; i++ {
+			if agrees(i, known[1]) {
+				good++
+			}
+		}
+		if good >= 2 {
+			return known[1]
 		}
 	}
 	return 0

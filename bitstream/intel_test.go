@@ -161,6 +161,7 @@ func TestRBFKinds(t *testing.T) {
 		{"odd compressed", fiveImage(700, 0x22, true), Valid, 11, "", func(i *Image) bool { return i.Whole && i.Packed && i.Part == "5CEA5" && len(i.Notes) == 0 }},
 		{"unknown device", fiveImage(620, 0x77, false), Valid, 11, "", func(i *Image) bool { return i.Whole && i.Part == "" && field(i, "device code") == "77" }},
 		{"options damaged", with(plain, 140, 1), Invalid, 10, "the options", func(i *Image) bool { return i.Whole }},
+		{"first frames damaged", with(with(plain, 628+9, 1), 628+524+9, 1), Invalid, 9, "frame 0 of the periphery", func(i *Image) bool { return i.Whole && i.Part == "5CEA2" }},
 		{"periphery damaged", with(plain, 628+2*524+9, 1), Invalid, 10, "frame 2 of the periphery", func(i *Image) bool { return i.Whole }},
 		{"core damaged", with(plain, 628+5*524+9, 1), Invalid, 10, "frame 2 of the core", func(i *Image) bool { return i.Whole }},
 		{"compressed core damaged", with(packed, len(packed)-400, 1), Invalid, 8, "the compressed frame 4 of the core", func(i *Image) bool { return !i.Whole }},
@@ -194,13 +195,15 @@ func TestRBFKinds(t *testing.T) {
 	}
 }
 
-func FuzzIntel(f *testing.F) {
-	f.Add(fiveImage(300, 0x15, false))
-	f.Add(fiveImage(300, 0x15, true))
+// fourHead is the start of a Cyclone IV image: options that hold nothing, and their CRC.
+func fourHead() []byte {
 	four := append(bytes.Repeat([]byte{0xff}, 32), 0x6a)
 	four = append(four, make([]byte, 40)...)
 	four = append(four, byte(intelCRC(four[33:])), byte(intelCRC(four[33:])>>8))
-	f.Add(append(four, make([]byte, 600)...))
+	return append(four, make([]byte, 600)...)
+}
+
+func FuzzIntel(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		isRBF(data)
 		isRPD(data)

@@ -134,6 +134,9 @@ func latticeHead(data []byte, pos int) (h latticeHeader, ok bool) {
 	return h, false
 }
 
+// latticeMost is how many images a file may have: flash tools make five at most.
+const latticeMost = 64
+
 func readLattice(data []byte) (*Image, error) {
 	img := &Image{Format: LatticeECP5, Vendor: "lattice", Order: AsIs, Whole: true, Check: Integrity{State: Valid}}
 	pos := 0
@@ -154,6 +157,9 @@ func readLattice(data []byte) (*Image, error) {
 		if h.key == 0 {
 			return nil, bad(LatticeECP5, len(data), "the file ends before the preamble (ff ff bd b3): fetch it again")
 		}
+		if n == latticeMost {
+			return nil, bad(LatticeECP5, h.start, "more than %d images: no tool makes such a file", latticeMost)
+		}
 		if n == 0 && h.start > 0 {
 			img.Variant = "flash"
 		}
@@ -165,7 +171,7 @@ func readLattice(data []byte) (*Image, error) {
 			img.Gaps = append(img.Gaps, Span{int64(pos), int64(h.start - pos)})
 		}
 		pos = w.pos
-		img.Inner = append(img.Inner, Inner{Span{int64(h.start), int64(pos - h.start)}, w.part, w.ids})
+		img.Inner = append(img.Inner, Inner{Span: Span{int64(h.start), int64(pos - h.start)}, Part: w.part, IDCodes: w.ids})
 		img.IDCodes = append(img.IDCodes, w.ids...)
 		if w.broken != "" || w.opaque != "" {
 			break

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -194,6 +195,28 @@ func TestCaseE03Reader(t *testing.T) {
 	}
 }
 
+// A real file whose text says one part and whose bits say another: the bits decide, version and all.
+func TestCaseE03Made(t *testing.T) {
+	for _, c := range []struct {
+		file    string
+		device  uint32
+		refused bool
+		warned  bool
+	}{
+		{"ecp5_25k.bit", 0x41111043, false, false},
+		{"ecp5_25k.bit", 0x21111043, true, true},
+		{"ecp5_12k_idcode.bit", 0x21111043, false, true},
+		{"ecp5_12k_idcode.bit", 0x41111043, true, true},
+		{"ecp5_45k.bit", 0x41113043, true, true},
+	} {
+		img := read(t, made(t, c.file), Options{})
+		found := Fit(img, Target{IDCode: c.device, SlotBytes: 1 << 24})
+		if refused := slices.Equal(rules(found, Refuse), []string{"idcode"}); refused != c.refused || len(rules(found, Refuse)) > 1 || (len(rules(found, Warn)) > 0) != c.warned {
+			t.Errorf("%s on %08x: %+v", c.file, c.device, found)
+		}
+	}
+}
+
 func TestCaseE07(t *testing.T) {
 	var f latticeFile
 	f.begin("Part: LFE5U-25F-6CABGA256", 0x41111043)
@@ -345,18 +368,6 @@ func TestLatticeStrangers(t *testing.T) {
 }
 
 func FuzzLattice(f *testing.F) {
-	var small latticeFile
-	small.begin("Part: LFE5U-25F-6CABGA256", 0x41111043)
-	small.frames(3, 74)
-	f.Add(bytes.Clone(small.end()))
-	small = latticeFile{}
-	small.begin("", 0x41111043)
-	small.packed(2, 74)
-	f.Add(bytes.Clone(small.end()))
-	small = latticeFile{}
-	small.begin("", 0x010f1043)
-	small.frames(2, 20)
-	f.Add(bytes.Clone(small.end()))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		isLattice(data)
 		sane(t, data, readLattice)

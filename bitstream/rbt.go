@@ -2,6 +2,7 @@ package bitstream
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -11,12 +12,11 @@ const rbtTitle = "Xilinx ASCII "
 
 func isRbt(head []byte) bool { return bytes.HasPrefix(head, []byte(rbtTitle)) }
 
-// readRbt reads a stream as text: a few lines of facts, then a word of 0 and 1 a line.
+// readRbt reads a stream as text: a few lines of facts, then a word of 8, 16 or 32 digits 0 and 1 a line, all of one width.
 func readRbt(r io.Reader, limit int64) (*decoded, error) {
-	l := newLines(r)
-	m := memory{limit: limit}
+	l, m := newLines(r), memory{limit: limit}
 	d := decoded{text: &Image{}}
-	announced, width := int64(-1), 0
+	announced, width := -1, 0
 	var word [4]byte
 	for {
 		line, err := l.read(XilinxRbt)
@@ -30,26 +30,19 @@ func readRbt(r io.Reader, limit int64) (*decoded, error) {
 			continue
 		}
 		if width == 0 && line[0] != '0' && line[0] != '1' {
+			if strings.Contains(string(line), "CFI Deviceimage") {
+				return nil, &NotImage{"a Versal device image as text", "its format is another; no card here takes it"}
+			}
 			if err := rbtFact(d.text, string(line), &announced); err != nil {
 				return nil, l.bad(XilinxRbt, "%v", err)
 			}
 			continue
 		}
-		if width == 0 {
-			width = len(line)
+		if n := len(line); width == 0 && (n == 8 || n == 16 || n == 32) {
+			width = n
 		}
-		if len(line) != width || width != 32 && width != 16 && width != 8 {
-			return nil, l.bad(XilinxRbt, "%d digits, wanted %s", len(line), map[bool]string{true: "8, 16 or 32", false: strconv.Itoa(width)}[l.number == 0 || len(line) == width])
-		}
-		var bits uint32
-		for _, c := range line {
-			if c != '0' && c != '1' {
-				return nil, l.bad(XilinxRbt, "has %q among its 0 and 1", c)
-			}
-			bits = bits<<1 | uint32(c-'0')
-		}
-		for i := range width / 8 {
-			word[i] = byte(bits >> (width - 8 - 8*i))
+		if !rbtWord(word[:width/8], line) {
+			return nil, l.bad(XilinxRbt, "%.40q has %d characters, wanted %s: it is damaged, or cut off", line, len(line), rbtWanted(width))
 		}
 		if err := m.put(uint32(m.bytes), word[:width/8], l.number); err != nil {
 			return nil, err
@@ -58,38 +51,54 @@ func readRbt(r io.Reader, limit int64) (*decoded, error) {
 	if m.bytes == 0 {
 		return nil, bad(XilinxRbt, 0, "no words: there is nothing in it")
 	}
-	if announced >= 0 && announced != int64(m.bytes)*8 {
-		return nil, bad(XilinxRbt, l.next, "announces %d bits and holds %d: it is cut off, or was changed", announced, m.bytes*8)
+	if announced >= 0 && announced != 8*m.bytes {
+		return nil, bad(XilinxRbt, l.next, "announces %d bits and holds %d: it is cut off, or was changed", announced, 8*m.bytes)
 	}
-	segments, err := m.segments()
-	if err != nil {
-		return nil, err
+	var err error
+	d.segments, err = m.segments()
+	return &d, err
+}
+
+// rbtWord sets word to what digits say.
+func rbtWord(word, digits []byte) bool {
+	if len(digits) != 8*len(word) {
+		return false
 	}
-	d.segments = segments
-	return &d, nil
+	for i, c := range digits {
+		if c != '0' && c != '1' {
+			return false
+		}
+		word[i/8] = word[i/8]<<1 | c&1
+	}
+	return len(word) > 0
+}
+
+func rbtWanted(width int) string {
+	if width == 0 {
+		return "8, 16 or 32 digits 0 and 1"
+	}
+	return fmt.Sprintf("%d digits 0 and 1", width)
 }
 
 // rbtFact reads a line of the header.
-func rbtFact(img *Image, line string, bits *int64) error {
+func rbtFact(img *Image, line string, bits *int) (err error) {
 	key, value, _ := strings.Cut(line, ":")
 	value = strings.TrimSpace(value)
-	switch {
-	case strings.Contains(line, "CFI Deviceimage"):
-		return &NotImage{"a Versal device image as text", "its format is another; no card here takes it"}
-	case strings.HasPrefix(line, "Created by "):
-		img.Tool = strings.TrimPrefix(line, "Created by ")
-	case strings.EqualFold(key, "Design name"):
+	switch strings.ToLower(key) {
+	case "design name":
 		img.Design = value
-	case strings.EqualFold(key, "Part"):
+	case "part":
 		img.Part = value
-	case strings.EqualFold(key, "Date"):
+	case "date":
 		img.Date = value
-	case strings.EqualFold(key, "Bits"):
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || n < 0 {
-			return err
+	case "bits":
+		if *bits, err = strconv.Atoi(value); err != nil || *bits < 0 {
+			return fmt.Errorf("%.20q is no number of bits", value)
 		}
-		*bits = n
+	default:
+		if tool, ok := strings.CutPrefix(line, "Created by "); ok {
+			img.Tool = tool
+		}
 	}
 	return nil
 }

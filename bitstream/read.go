@@ -37,6 +37,13 @@ const (
 	maxHint   = 32 << 20 // memory taken on the word of Options.Size
 	textFold  = 40       // the most bytes of text that stand for one of data: .rbt with a comment a line
 	zstdRoom  = 8 << 20  // window; what zstd's own levels up to 19 ask for
+
+	// A wrapped file may give so much, and so many times its size: four times that for text, of which only what it stands
+	// for is held. A small file that gives hundreds of megabytes of zeros is made to do harm; an image for the largest
+	// parts that is nearly empty can be unpacked first.
+	bombRoom = 24 << 20
+	bombFold = 32
+	bombText = 4
 )
 
 // A NotImage is the error about a file that is something else.
@@ -75,6 +82,13 @@ func (e errLimit) Error() string {
 	return fmt.Sprintf("%s more than %d bytes, the limit: no image is that large, unless the limit is raised", e.what, e.limit)
 }
 
+// errBomb is what a reader of a wrapping says that gives too much for its size.
+type errBomb struct{ given, packed int64 }
+
+func (e errBomb) Error() string {
+	return fmt.Sprintf("%d packed bytes have given %d and more: if that is meant, unpack the file first", e.packed, e.given)
+}
+
 // limited gives at most left bytes of r, then an error where there are more. It hashes and counts what it gave.
 type limited struct {
 	r     io.Reader
@@ -82,6 +96,8 @@ type limited struct {
 	err   error
 	count int64
 	sum   hash.Hash // may be nil
+	file  *limited  // what is unwrapped; nil: this is the file
+	text  bool      // more may come
 }
 
 func (l *limited) Read(p []byte) (int, error) {
@@ -102,6 +118,15 @@ func (l *limited) Read(p []byte) (int, error) {
 	l.count += int64(n)
 	if l.sum != nil {
 		l.sum.Write(p[:n])
+	}
+	if f := l.file; f != nil {
+		most := bombRoom + bombFold*f.count
+		if l.text {
+			most *= bombText
+		}
+		if l.count > most {
+			return 0, errBomb{l.count, f.count}
+		}
 	}
 	return n, err
 }
@@ -151,7 +176,7 @@ func unwrap(file *limited, o Options) (*Image, error) {
 			name = ""
 		}
 		if name == "" {
-			img, err := inside(b, head, size, o)
+			img, err := inside(b, in, head, size, o)
 			if err != nil {
 				return nil, reading(wrapping, in, err)
 			}
@@ -167,7 +192,7 @@ func unwrap(file *limited, o Options) (*Image, error) {
 			return nil, reading(wrapping, in, err)
 		}
 		defer done()
-		in = &limited{r: r, left: o.Limit * textFold, err: errLimit{o.Limit * textFold, "unpacked, the file has"}}
+		in = &limited{r: r, left: o.Limit * textFold, err: errLimit{o.Limit * textFold, "unpacked, the file has"}, file: file}
 		size = 0
 	}
 }
@@ -181,6 +206,9 @@ func reading(wrapping []string, in *limited, err error) error {
 		return err
 	}
 	if _, ok := errors.AsType[errLimit](err); ok {
+		return err
+	}
+	if _, ok := errors.AsType[errBomb](err); ok {
 		return err
 	}
 	if len(wrapping) == 0 {
@@ -214,8 +242,8 @@ func open(name string, r io.Reader) (io.Reader, func(), error) {
 	return z, z.Close, nil
 }
 
-// inside reads a file without wrapping.
-func inside(r *bufio.Reader, head []byte, size int64, o Options) (*Image, error) {
+// inside reads a file without wrapping, which r reads from in.
+func inside(r *bufio.Reader, in *limited, head []byte, size int64, o Options) (*Image, error) {
 	if o.Raw {
 		data, err := readAll(r, size, o.Limit)
 		if err != nil {
@@ -233,30 +261,49 @@ func inside(r *bufio.Reader, head []byte, size int64, o Options) (*Image, error)
 		return nil, err
 	}
 	if f != nil && f.text != nil {
+		in.text = true
 		t, err := f.text(r, o.Limit)
 		if err != nil {
 			return nil, err
 		}
 		return t.image(f.name)
 	}
+	if f == nil {
+		return unknown(r, head, o.Limit)
+	}
 	data, err := readAll(r, size, o.Limit)
 	if err != nil {
 		return nil, err
 	}
-	return readBytes(f, data)
+	return f.read(data)
 }
 
-// readBytes reads a file of bytes. f may be nil.
-func readBytes(f *format, data []byte) (*Image, error) {
-	if f != nil {
-		return f.read(data)
+// unknown names what no format knows: blank flash, or no image at all. It holds nothing of it.
+func unknown(r io.Reader, head []byte, limit int64) (*Image, error) {
+	fill, same := blank(head)
+	total := int64(0)
+	for chunk := make([]byte, headBytes); ; {
+		n, err := r.Read(chunk)
+		total += int64(n)
+		if total > limit {
+			return nil, errLimit{limit, "the file has"}
+		}
+		if f, ok := blank(chunk[:n]); n > 0 && (!ok || f != fill) {
+			same = false
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil { // a wrapping that is cut off comes before what its bytes are
+			return nil, err
+		}
 	}
-	if fill, ok := blank(data); ok {
-		img := &Image{Format: Blank, Payload: Span{0, int64(len(data))}, Whole: true, Check: Integrity{State: Absent, Why: fmt.Sprintf("every byte is %02x", fill)}}
-		img.Note(fmt.Sprintf("blank: %d bytes of %02x, as an erased flash reads; there is no image in it", len(data), fill))
-		return img, nil
+	if !same {
+		return nil, stranger(head)
 	}
-	return nil, stranger(data)
+	img := &Image{Format: Blank, Payload: Span{0, total}, Whole: true, Check: Integrity{State: Absent, Why: fmt.Sprintf("every byte is %02x", fill)}}
+	img.Note(fmt.Sprintf("blank: %d bytes of %02x, as an erased flash reads; there is no image in it", total, fill))
+	return img, nil
 }
 
 // blank says whether all bytes are 00, or all ff.
@@ -298,8 +345,8 @@ func readAll(r io.Reader, size, limit int64) ([]byte, error) {
 
 // suffixes are what people call files of a format.
 var suffixes = map[string][]Format{
-	".bit":    {XilinxBit, LatticeECP5, LatticeNexus, GateMate, Efinix},
-	".bin":    {XilinxBin, ICE40, LatticeECP5, Efinix, IntelRbf, Blank, PACSign},
+	".bit":    {XilinxBit, LatticeECP5, LatticeNexus, GateMate, Efinix, EfinixBin},
+	".bin":    {XilinxBin, ICE40, LatticeECP5, Efinix, EfinixBin, IntelRbf, Blank, PACSign},
 	".rbt":    {XilinxRbt},
 	".mcs":    {IntelHex},
 	".ihex":   {IntelHex},

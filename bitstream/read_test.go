@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,5 +126,52 @@ func TestCutWrapping(t *testing.T) {
 		refused(t, whole[:len(whole)/2], Options{}, name, "cut off")
 		whole[len(whole)-6] ^= 1
 		refused(t, whole, Options{}, name, "damaged")
+	}
+}
+
+// A small file that is made to give much costs little: not what it gives, and not what its head announces.
+func TestBomb(t *testing.T) {
+	const most = 100 << 20 // allocated in all, garbage counted; much less is held at a time
+	// Packed pieces may follow each other, so that a bomb takes no time to make.
+	repeat := func(pack func([]byte) []byte, head []byte, fill string, mib int) []byte {
+		return slices.Concat(pack(head), bytes.Repeat(pack(bytes.Repeat([]byte(fill), 1<<20/len(fill))), mib))
+	}
+	zstd := func(data []byte) []byte { return zst(t, data) }
+	body := stream(0x03636093, 404)
+	bit := bitFile(body, "d", "7a200t", "c", "t")
+	announced := bytes.Clone(bit)
+	copy(announced[len(announced)-len(body)-4:], "\xff\xff\xff\xff")
+	for _, c := range []struct {
+		name string
+		data []byte
+		want string
+	}{
+		{"gzip", repeat(gz, bit, "\x00", 40), "packed bytes have given"},
+		{"zstd", repeat(zstd, bit, "\x00", 40), "packed bytes have given"},
+		{"gzip in gzip", gz(repeat(gz, bit, "\x00", 40)), "packed bytes have given"},
+		{"announced", repeat(gz, announced, "\x00", 40), "packed bytes have given"},
+		{"blank", repeat(gz, nil, "\x00", 40), "packed bytes have given"},
+		{"text", gz(repeat(gz, []byte(record(0, 0, body[:16])), strings.Repeat(" ", 1023)+"\n", 110)), "packed bytes have given"},
+	} {
+		var a, b runtime.MemStats
+		runtime.ReadMemStats(&a)
+		refused(t, c.data, Options{Size: int64(len(c.data))}, c.want, "unpack the file first")
+		runtime.ReadMemStats(&b)
+		if got := b.TotalAlloc - a.TotalAlloc; got > most {
+			t.Errorf("%s: %d bytes were allocated for a file of %d", c.name, got, len(c.data))
+		}
+	}
+	// What people really pack: an image of the card's part that is nearly empty, as it is and as text.
+	read(t, repeat(gz, bit, "\x00", 9), Options{})
+	read(t, gz([]byte(intelHex(0, append(bytes.Clone(body), bytes.Repeat([]byte{0xff}, 10<<20)...)))), Options{})
+
+	// Unknown content is not held, however much there is.
+	var a, b runtime.MemStats
+	strange := append([]byte{1}, make([]byte, 8<<20)...)
+	runtime.ReadMemStats(&a)
+	refused(t, strange, Options{}, "unknown content")
+	runtime.ReadMemStats(&b)
+	if got := b.TotalAlloc - a.TotalAlloc; got > 1<<20 {
+		t.Errorf("%d bytes were allocated for unknown content", got)
 	}
 }

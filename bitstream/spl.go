@@ -32,6 +32,7 @@ func readSPL(data []byte) (*Image, error) {
 			img.Check = Integrity{State: Invalid, Why: "the payload: " + err.Error()}
 		default:
 			img.Vendor, img.Variant, img.Order, img.Packed, img.Secret, img.Partial = inner.Vendor, inner.Variant, inner.Order, inner.Packed, inner.Secret, inner.Partial
+			img.Jumps, img.Notes = inner.Jumps, inner.Notes
 			if img.Check.State == Valid && inner.Check.State == Invalid {
 				img.Check = inner.Check
 			}

@@ -52,9 +52,12 @@ func (d *decoded) image(name Format) (*Image, error) {
 		return img, nil
 	}
 	img.Field("content", string(content))
-	if content == XilinxBin || content == ICE40 || content == IntelRbf || content == LatticeECP5 || content == LatticeNexus {
-		img.Segments = d.segments
-	} else {
+	switch content {
+	case XilinxBin, ICE40, IntelRbf, LatticeECP5, LatticeNexus, EfinixBin: // what a device takes, header or not
+		if img.Segments != nil {
+			img.Segments = d.segments
+		}
+	default:
 		img.Segments = nil
 		img.Note(fmt.Sprintf("the text stands for a whole %s file; turn that file's stream into text, not the file", content))
 	}

@@ -3,6 +3,7 @@ package bitstream
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"splicenic/bitstream/xilinx"
@@ -67,9 +68,14 @@ func readXilinx(img *Image, data []byte, start int) error {
 
 	img.Field("sync word", fmt.Sprintf("byte %d", start+s.Sync))
 	img.Field("packets", fmt.Sprint(s.Packets))
-	img.Field("frame words", fmt.Sprint(s.FrameWords))
+	words := fmt.Sprint(s.FrameWords)
 	if s.Dies > 1 {
 		img.Field("dies", fmt.Sprint(s.Dies))
+		words += fmt.Sprintf(", by die %v", s.DieWords)
+	}
+	img.Field("frame words", words)
+	if s.Repeats > 0 {
+		img.Field("frames written again", fmt.Sprint(s.Repeats))
 	}
 	if s.Debug > 0 {
 		img.Field("debug", fmt.Sprintf("%d frames say where they are", s.Debug))
@@ -80,8 +86,16 @@ func readXilinx(img *Image, data []byte, start int) error {
 	if junk := foreign(data[:s.Sync]); junk > 0 {
 		img.Note(fmt.Sprintf("%d bytes before the sync word are no padding; the device skips them", junk))
 	}
-	for _, j := range s.Jumps {
-		img.Note(fmt.Sprintf("the image sets WBSTAR to 0x%08x: a fallback, or IPROG, goes there", j))
+	for _, to := range s.Reloads {
+		img.Jumps = append(img.Jumps, Jump{to, true})
+		img.Note(fmt.Sprintf("the image goes to WBSTAR 0x%08x by itself (IPROG): the device loads what is there, and this image only where that fails", to))
+	}
+	for _, to := range s.Jumps {
+		if slices.Contains(s.Reloads, to) {
+			continue
+		}
+		img.Jumps = append(img.Jumps, Jump{to, false})
+		img.Note(fmt.Sprintf("the image sets WBSTAR to 0x%08x: a fallback, or IPROG, goes there", to))
 	}
 	if img.Partial {
 		img.Note(fmt.Sprintf("a partial image, for frame addresses 0x%08x to 0x%08x of a running design", s.LowFAR, s.HighFAR))

@@ -109,7 +109,7 @@ func (w *walk16) write(reg uint32, start, at int, long bool) (int, error) {
 	case reg16FAR:
 		s.far(v)
 	case reg16FDRI:
-		s.FrameWords += len(payload) / 2
+		s.frames(0, len(payload)/2)
 		if s.Family != Spartan6 || !long {
 			break
 		}
@@ -141,6 +141,8 @@ func (w *walk16) write(reg uint32, start, at int, long bool) (int, error) {
 		switch v & 31 {
 		case CmdRCRC:
 			w.crc = 0
+		case CmdREBOOT:
+			s.reload(w.target)
 		case CmdDesync:
 			w.ended(at)
 			return -1, nil

@@ -92,14 +92,15 @@ type walk struct {
 	*decoder
 	end   int // of the image
 	depth int // 0 for the file's own stream, more for the image of a further die inside it
+	die   int
 
-	crc, mask, ctl0 uint32
-	filling         bool // frame data was written: words of 0 are more of it
+	crc, mask, ctl0, wbstar uint32
+	filling                 bool // frame data was written: words of 0 are more of it
 }
 
 // words reads packets of 32 bits from the one at offset at, behind a sync word, to end.
 func (d *decoder) words(at, end, depth int) error {
-	w := walk{decoder: d, end: end, depth: depth}
+	w := walk{decoder: d, end: end, depth: depth, die: d.s.Dies - 1}
 	var (
 		reg     uint32 // of the last type 1
 		pending bool   // the last packet was a type 1 without words: type 2 brings them
@@ -167,7 +168,7 @@ func (w *walk) zero(at int) {
 		w.s.irregular(at, 0, "zero before any frame data")
 	}
 	w.crc = w.table.word(w.crc, regFDRI, 0)
-	w.s.FrameWords++
+	w.s.frames(w.die, 1)
 }
 
 // write is the words from start to at, at least one, written to a register. It returns where the next packet is, or a
@@ -195,17 +196,20 @@ func (w *walk) write(reg uint32, start, at int) (int, error) {
 	case regFAR:
 		s.far(v)
 	case regFDRI:
-		s.FrameWords += len(payload) / 4
+		s.frames(w.die, len(payload)/4)
 		w.filling = true
 	case regMFWR:
 		s.Repeats++
 	case regWBSTAR:
+		w.wbstar = v
 		s.jump(v)
 	case regCMD:
 		s.command(start, v)
 		switch v & 31 {
 		case CmdRCRC:
 			w.crc = 0
+		case CmdIPROG:
+			s.reload(w.wbstar)
 		case CmdDesync:
 			w.crc = 0
 			return w.resync(at, w.end, w.depth), nil

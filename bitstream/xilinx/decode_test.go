@@ -351,8 +351,8 @@ func TestNestedImages(t *testing.T) {
 		}
 		return w
 	}
-	image := func(idcode uint32, inner []uint32) []uint32 {
-		e := Encoder{IDCode: idcode, Runs: testRuns(1)}
+	image := func(idcode uint32, frames int, inner []uint32) []uint32 {
+		e := Encoder{IDCode: idcode, Runs: testRuns(frames)}
 		out := words(e.Append(nil))
 		if inner == nil {
 			return out
@@ -360,7 +360,7 @@ func TestNestedImages(t *testing.T) {
 		out = append(out, syncWord, 0x30008001, CmdShutdown, 0x30008001, CmdRCRC, 0x3003c000, 0x50000000|uint32(len(inner)))
 		return append(append(out, inner...), 0x30008001, CmdDesync, nop32)
 	}
-	all := image(0x04b31093, image(0x04b22093, image(0x04b24093, nil)))
+	all := image(0x04b31093, 1, image(0x04b22093, 2, image(0x04b24093, 3, nil)))
 	var data []byte
 	for _, w := range all {
 		data = binary.BigEndian.AppendUint32(data, w)
@@ -368,6 +368,9 @@ func TestNestedImages(t *testing.T) {
 	s, err := Decode(data)
 	if err != nil || s.Fault() != "" || s.Dies != 3 || hexList(s.IDCodes) != "04b31093,04b22093,04b24093" || s.Good != 6 || s.End != len(data) {
 		t.Errorf("%v, fault %q, %d dies, IDCODEs %s, %d checks, end %d of %d", err, s.Fault(), s.Dies, hexList(s.IDCodes), s.Good, s.End, len(data))
+	}
+	if want := []int{FrameWords, 2 * FrameWords, 3 * FrameWords}; !slices.Equal(s.DieWords, want) || s.FrameWords != 6*FrameWords {
+		t.Errorf("%d words of frames, %v by die, want %v", s.FrameWords, s.DieWords, want)
 	}
 
 	// Damage in the innermost image is found, and said to be there.
@@ -420,6 +423,25 @@ func TestJumps(t *testing.T) {
 	s, err := Decode((&Encoder{IDCode: idcodeA200T, WBSTAR: 0x1000000, Runs: testRuns(1)}).Append(nil))
 	if err != nil || len(s.Jumps) != 1 || s.Jumps[0] != 0x1000000 {
 		t.Errorf("%v, jumps to %x", err, s.Jumps)
+	}
+	if len(s.Reloads) != 0 {
+		t.Errorf("goes to %x by itself, without IPROG", s.Reloads)
+	}
+	for _, to := range []uint32{0, 0x1000000} {
+		if s, err = Decode((&Encoder{IDCode: idcodeA200T, WBSTAR: to, IPROG: true, Runs: testRuns(1)}).Append(nil)); err != nil || s.Fault() != "" || !slices.Equal(s.Reloads, []uint32{to}) {
+			t.Errorf("%v, goes to %x by itself, want %x", err, s.Reloads, to)
+		}
+	}
+	reboot := halves(0xaa99, 0x5566, 0x3000|reg16GENERAL1<<5|1, 0x8000, 0x3000|reg16GENERAL2<<5|1, 0x0b12, 0x30a1, CmdREBOOT, 0x30a1, CmdDesync)
+	if s, err = Decode(reboot); err != nil || !slices.Equal(s.Reloads, []uint32{0x128000}) {
+		t.Errorf("%v, goes to %x by itself", err, s.Reloads)
+	}
+	many := []uint32{}
+	for range 100 {
+		many = append(many, 0x30020001, 5, 0x30008001, CmdIPROG)
+	}
+	if s, err = Decode(stream(append(many, 0x30008001, CmdDesync, nop32)...)); err != nil || len(s.Reloads) != maxIDs || len(s.Jumps) != maxIDs {
+		t.Errorf("%v, %d and %d", err, len(s.Reloads), len(s.Jumps))
 	}
 }
 

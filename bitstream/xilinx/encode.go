@@ -17,6 +17,7 @@ type Encoder struct {
 	IDCode     uint32
 	UserAccess uint32 // USR_ACCESS; 0: not written
 	WBSTAR     uint32 // where IPROG and a fallback go
+	IPROG      bool   // the stream itself goes to WBSTAR, and on behind it where that fails
 	Runs       []Run
 	Compress   bool // runs of one frame that are equal are written once and repeated
 }
@@ -33,7 +34,11 @@ func (e *Encoder) Append(b []byte) []byte {
 	w.word(nop32, 1)
 	w.write(regTIMER, 0)
 	w.write(regWBSTAR, e.WBSTAR)
-	w.write(regCMD, CmdNull)
+	if e.IPROG {
+		w.write(regCMD, CmdIPROG)
+	} else {
+		w.write(regCMD, CmdNull)
+	}
 	w.word(nop32, 1)
 	w.write(regCMD, CmdRCRC)
 	w.word(nop32, 2)

@@ -104,6 +104,18 @@ func TestPackagedImages(t *testing.T) {
 			if dies := strings.Count(p.idcodes, ",") + 1; s.Dies != dies {
 				t.Errorf("%d dies, want %d", s.Dies, dies)
 			}
+			total := 0
+			for die, words := range s.DieWords {
+				if total += words; words == 0 {
+					t.Errorf("die %d has no frames", die)
+				}
+			}
+			if len(s.DieWords) != s.Dies || total != s.FrameWords {
+				t.Errorf("%v words of frames for %d dies, %d in all", s.DieWords, s.Dies, s.FrameWords)
+			}
+			if s.Dies > 1 {
+				t.Logf("words of frames by die: %v", s.DieWords)
+			}
 			if s.Good != p.checks {
 				t.Errorf("%d checks agree, want %d", s.Good, p.checks)
 			}

@@ -27,6 +27,7 @@ const (
 	CmdGRestore = 10
 	CmdShutdown = 11
 	CmdDesync   = 13
+	CmdREBOOT   = 14 // what IPROG is to Spartan-3A and Spartan-6
 	CmdIPROG    = 15 // loads the image at WBSTAR
 	CmdLTimer   = 17
 )
@@ -44,10 +45,12 @@ type Stream struct {
 
 	UserAccess *uint32  // the last value written to AXSS (USR_ACCESS)
 	Jumps      []uint32 // values other than 0 that were written to WBSTAR: where IPROG or a fallback would go; at most 16
+	Reloads    []uint32 // WBSTAR, 0 as well, when the stream itself wrote IPROG: the device goes there at once; at most 16
 
 	Commands [32]int // how often each command was written
 
-	FrameWords int    // words written as frame data, zero fill between rows included
+	FrameWords int    // words written as frame data, zero fill between rows included, for all dies
+	DieWords   []int  // the same for each die, in the order of IDCodes; at most 16
 	Repeats    int    // writes to MFWR, of frames that are written once and repeated
 	FARs       int    // frame addresses set
 	FirstFAR   uint32 // the first of them, the lowest and the highest
@@ -159,6 +162,24 @@ func (s *Stream) far(far uint32) {
 	}
 	s.LowFAR, s.HighFAR = min(s.LowFAR, far), max(s.HighFAR, far)
 	s.FARs++
+}
+
+// frames counts words of frame data for a die, from 0 on.
+func (s *Stream) frames(die, words int) {
+	s.FrameWords += words
+	if die >= maxIDs {
+		return
+	}
+	for len(s.DieWords) <= die {
+		s.DieWords = append(s.DieWords, 0)
+	}
+	s.DieWords[die] += words
+}
+
+func (s *Stream) reload(to uint32) {
+	if len(s.Reloads) < maxIDs {
+		s.Reloads = append(s.Reloads, to)
+	}
 }
 
 func (s *Stream) jump(to uint32) {
