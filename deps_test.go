@@ -94,14 +94,14 @@ tools/card              driver/device driver/runfile driver/vfio driver/vfiouser
 tools/bench             regs driver driver/device emu emu/frame emu/port emu/ssram emu/urltable runtime/rule tools/tcppeer
 tools/capture           regs driver emu/oracle emu/port
 tools/demo              regs driver emu/port runtime/config runtime/daemon tools/netlab tools/netlab/httpserver tools/open tools/tcppeer
-tools/boot              regs driver driver/device driver/discover bitstream/program runtime/canary runtime/flash tools/open
+tools/boot              regs driver driver/device driver/discover bitstream bitstream/program runtime/canary runtime/flash tools/open
 tools/control           regs driver driver/device driver/discover driver/vfio bitstream/program runtime/... tools/card tools/open
 tools/host              driver driver/device bitstream/program runtime/... tools/boot tools/card tools/control tools/open
 tools/ruletest          runtime/config runtime/head runtime/rule
 tools/emuimage          regs emu/image
 tools/show              regs runtime/dns runtime/view tools/control
 tools/imagefile         bitstream tools/control
-tools/signing           regs bitstream bitstream/container tools/control
+tools/signing           regs bitstream bitstream/container tools/control tools/imagefile
 tools/slots             regs bitstream/... driver driver/device runtime/admin runtime/flash tools/control tools/imagefile tools/open tools/signing
 tools/splicectl         bitstream/... runtime/admin runtime/view tools/...
 tools/vm                tools/vm/agent

@@ -7,7 +7,7 @@
 //	tables      WriteTable ReadTable Clear Fill SwitchBank          staging buffer, bulk commands, BAR2 stores
 //	commands    Command Allocate ArmAndSend Connect TakeHead Feed Reply ResetConnection Free CAM…   command ring → completion ring
 //	observation Page Head Connections CAMEntries Counters             bulk read, snapshot
-//	shell       FlashGeometry ReadFlash EraseFlash ProgramFlash ProtectFlash BootState SetBootNext StartBoot SendICAP Sensors
+//	shell       FlashGeometry ReadFlash EraseFlash ProgramFlash ProtectFlash BootState SetBootNext StartBoot TryBoot SendICAP Sensors
 //	frames      Exceptions CommitExceptions Events CommitEvents Emit Reinject Flush
 //
 // Waiting is by interrupt unless Config.Pump is set: then it is called instead, to move a card that only moves when

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -347,6 +348,28 @@ func (c *Card) StartBoot(ctx context.Context) error {
 	c.Store(regs.ConfigurationBootCommand, regs.ConfigurationBootCommandBootMask)
 	var id [4]byte
 	_ = c.dev.ReadConfig(0, id[:]) // carries the store out; whether the card answers is all the same now
+	return nil
+}
+
+// TryBoot loads a slot's image once: what the next power-on tries stays as it is. It is StartBoot in all else, and goes by
+// the configuration logic: to the address in WBSTAR IPROG goes.
+func (c *Card) TryBoot(ctx context.Context, slot uint32) error {
+	g, err := c.FlashGeometry()
+	if err != nil {
+		return fmt.Errorf("boot card: %w", err)
+	}
+	if err := c.checkSlot(slot); err != nil {
+		return fmt.Errorf("boot card: %w", err)
+	}
+	const (
+		pad, sync, nop = 0xffffffff, 0xaa995566, 0x20000000
+		wbstar, cmd    = 0x30020001, 0x30008001 // one word is written to the register
+		iprog          = 15
+	)
+	err = c.SendICAP(ctx, []uint32{pad, sync, nop, wbstar, g.Slots[slot].Offset, cmd, iprog, nop})
+	if err != nil && !errors.Is(err, device.ErrDeviceLost) {
+		return fmt.Errorf("boot card: %w", err)
+	}
 	return nil
 }
 

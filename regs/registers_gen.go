@@ -299,7 +299,7 @@ const (
 	ControlFaultCodeMask  uint32 = 0xffff
 )
 
-// ControlFaultCode is control.fault.code of w: Zero: none.
+// ControlFaultCode is control.fault.code of w: 0: none. 1: no slot holds an image that loads; the card is a bare shell, whose flash can be written and booted.
 func ControlFaultCode(w uint32) uint32 { return w & ControlFaultCodeMask }
 
 // SetControlFaultCode puts v into w; what does not fit is cut off.

@@ -57,7 +57,7 @@ var Blocks = []BlockInfo{
 				{Name: "fault", Lsb: 2, Width: 1, Access: RO, Doc: "The card stopped itself; see fault."},
 			}},
 			{Name: "fault", Offset: 0x8, Count: 1, Stride: 4, Access: RO, Class: ClassStatus, Doc: "Reason of the first fault since reset.", Fields: []FieldInfo{
-				{Name: "code", Lsb: 0, Width: 16, Access: RO, Doc: "Zero: none."},
+				{Name: "code", Lsb: 0, Width: 16, Access: RO, Doc: "0: none. 1: no slot holds an image that loads; the card is a bare shell, whose flash can be written and booted."},
 			}},
 			{Name: "interrupt_test", Offset: 0xc, Count: 1, Stride: 4, Access: W1S, Class: ClassControl, Doc: "Raises interrupt vectors by hand.", Fields: []FieldInfo{
 				{Name: "vectors", Lsb: 0, Width: 16, Access: W1S, Doc: "Bit v raises vector v once."},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,20 @@ type Expectation struct {
 	ShellDigest, DataPathDigest uint32
 }
 
+// with is x and, where x says nothing, what a slot's record says of the image in it.
+func (x Expectation) with(r SlotRecord) Expectation {
+	if r.State == Empty || r.State == Writing {
+		return x
+	}
+	if x.Version == "" {
+		x.Version = r.Version
+	}
+	if x.DataPathDigest == 0 {
+		x.DataPathDigest = r.DataPathDigest
+	}
+	return x
+}
+
 // differs says what an identity lacks; empty: nothing.
 func (x *Expectation) differs(id *Identity) string {
 	var list []string
@@ -55,12 +70,33 @@ func (x *Expectation) differs(id *Identity) string {
 	return strings.Join(list, ", ")
 }
 
+// An OutsideError is the error of a gate that failed for something the image need not be to blame for.
+type OutsideError struct {
+	Err error
+	// Still says whether it is so under the image before, too. Then the new image is not to blame.
+	Still func(ctx context.Context, c Opened) bool
+	What  string // what is to blame then, and what to do about it
+}
+
+func (e *OutsideError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what failed.
+func (e *OutsideError) Unwrap() error { return e.Err }
+
+// A Trier is a card that can be started with a slot's image whatever boot_next is, which stays.
+type Trier interface {
+	Try(ctx context.Context, slot int) error
+}
+
 // A BootSequence has a card boot another slot, and stays with it only if what comes up is what was expected and passes the
-// gate. Else the card goes back to the slot before, and to golden where that does not help. A power cut at any time finds a
-// boot_next that leads to an image that ran, but for the time from the boot's start until the card answers again.
+// gate. Else the card goes back to the slot before, and to golden where that does not help.
+//
+// A power cut at any time, or the end of this process, finds a boot_next that leads to an image that ran, or to golden. With
+// a card that is no Trier there is an exception: the time from the boot's start until the card answers again.
 type BootSequence struct {
 	Slot int
-	Want Expectation
+	Want Expectation // and what the slot's record says of its image
+	Bad  bool        // boot the slot even though its image is recorded bad
 	// Open opens the card as the bus has it now. It is called again, after pauses, for as long as the card does not answer.
 	Open func(ctx context.Context) (Opened, error)
 	// Measures are taken in this order, and back in the opposite one.
@@ -112,13 +148,13 @@ func (s *BootSequence) Steps(previous int) []string {
 		steps = append(steps, m.Plan)
 	}
 	steps = append(steps,
-		fmt.Sprintf("set boot_next to slot %d and start the boot: the card leaves its bus", s.Slot),
+		fmt.Sprintf("boot slot %d: the card leaves its bus", s.Slot),
 		fmt.Sprintf("wait up to %v until it answers", orElse(s.Return, defaultReturn)))
 	if s.Reset != nil {
 		steps = append(steps, "reset it if it does not, and wait once more")
 	}
 	return append(steps,
-		fmt.Sprintf("set boot_next back to slot %d", previous),
+		fmt.Sprintf("have the next power-on try slot %d as long as nothing is known of slot %d", previous, s.Slot),
 		"compare what it says about itself, and let it pass the health gate",
 		fmt.Sprintf("set boot_next to slot %d and record it good; on any failure record it bad and boot slot %d, then golden", s.Slot, previous))
 }
@@ -130,13 +166,58 @@ func orElse(d, otherwise time.Duration) time.Duration {
 	return d
 }
 
+// A BootPlan is what a boot would do.
+type BootPlan struct {
+	Slot     int        `json:"slot"`
+	Previous int        `json:"previous"` // runs now
+	Image    SlotRecord `json:"image"`    // what the records say of the slot's image
+	Steps    []string   `json:"steps"`
+	Reset    string     `json:"reset"`   // whether the function or the bus is reset
+	Seconds  float64    `json:"seconds"` // that services are expected to be away
+	AtMost   float64    `json:"at_most"` // seconds until it is known what runs, if everything fails
+}
+
+// What a boot usually takes: an image comes out of the flash by four wires at 50 MHz, and what looks at it takes its time.
+const (
+	loadRate  = 25e6 // bytes a second
+	gateTakes = 2    // seconds
+)
+
+// Plan says what Run would do, and fails where Run would begin nothing. It looks at the card and changes nothing.
+func (s *BootSequence) Plan(ctx context.Context) (p *BootPlan, err error) {
+	b := &booting{BootSequence: s, out: Outcome{Slot: s.Slot}}
+	defer func() { err = errors.Join(err, b.close()) }()
+	if err := b.look(ctx); err != nil {
+		return nil, err
+	}
+	p = &BootPlan{Slot: s.Slot, Previous: b.out.Previous, Image: b.record, Steps: s.Steps(b.out.Previous), Reset: "neither the function nor its bus is reset"}
+	if s.Reset != nil {
+		p.Reset = "the bus below the card's port is reset, but only if the card does not come back by itself"
+	}
+	bytes := b.record.Bytes
+	if b.record.State == Empty || b.record.State == Writing || bytes == 0 {
+		bytes = b.room
+	}
+	p.Seconds = float64(bytes)/loadRate + gateTakes
+	once := orElse(s.Leave, defaultLeave) + orElse(s.Return, defaultReturn)
+	if s.Reset != nil {
+		once += orElse(s.Return, defaultReturn)
+	}
+	p.AtMost = (4*once + orElse(s.GateTimeout, defaultGate)).Seconds()
+	return p, nil
+}
+
 // booting is one Run.
 type booting struct {
 	*BootSequence
 	out    Outcome
 	before Identity // what ran before
-	card   Opened   // nil: none is open
-	left   bool     // the card was seen to leave for the boot that is going on
+	want   Expectation
+	record SlotRecord // of the slot
+	room   uint32     // bytes of the slot
+	safe   int        // slot that may be next while nothing is known of the new one
+	card   Opened     // nil: none is open
+	left   bool       // the card was seen to leave for the boot that is going on
 }
 
 // Run boots. Until the boot begins the end of ctx ends it with nothing changed; from then on the card is not left alone
@@ -171,13 +252,9 @@ func (s *BootSequence) Run(ctx context.Context) (out Outcome, err error) {
 		return b.stays(context.Cause(ctx))
 	}
 	ctx = context.WithoutCancel(ctx)
-	if err := b.start(ctx, s.Slot); err != nil {
+	if err := b.try(ctx); err != nil {
 		if b.card != nil { // it did not leave: what is next must not be an image that nobody tried
-			if e := b.card.SetNext(ctx, b.out.Previous); e != nil {
-				err = errors.Join(err, fmt.Errorf("set boot_next back to slot %d: %w", b.out.Previous, e))
-			} else {
-				b.out.Next = b.out.Previous
-			}
+			err = errors.Join(err, b.secure(ctx))
 		}
 		return b.stays(err)
 	}
@@ -228,7 +305,93 @@ func (b *booting) look(ctx context.Context) (err error) {
 	if b.Slot < 0 || b.Slot >= len(g.Slots) {
 		return refuse("slot", fmt.Sprintf("there is no slot %d: the card has slots 0 to %d", b.Slot, len(g.Slots)-1), "splicectl bitstream list shows them")
 	}
+	b.room = g.Slots[b.Slot].Bytes
+	if err := CheckAlarms(ctx, b.card, "a boot"); err != nil {
+		return err
+	}
+	b.want, b.safe = b.Want, st.Running
+	r, err := OpenRecords(ctx, b.card)
+	if _, without := errors.AsType[*Refused](err); without { // there is no room for records
+		return b.holds(ctx, g.Slots[b.Slot], st)
+	}
+	if err != nil {
+		return err
+	}
+	b.record = r.Slot(b.Slot)
+	if err := b.holds(ctx, g.Slots[b.Slot], st); err != nil {
+		return err
+	}
+	b.want = b.Want.with(b.record)
+	if before := r.Slot(st.Running); before.State == Try || before.State == Bad { // who tried it did not come to the end
+		b.safe = goldenSlot
+	}
 	return nil
+}
+
+// forceGolden is what a load of the golden slot needs besides.
+const forceGolden = " --force-golden --yes"
+
+// Bare says whether an identity is of a card's shell alone: no image was loaded, not even golden.
+func (id *Identity) Bare() bool { return id.Name == "" && (id.Version == "" || id.Version == "0.0.0") }
+
+// blankLook is how much of a slot is read to see whether it is blank. A load writes the first sector last.
+const blankLook = 4096
+
+// holds refuses a slot from which nothing can boot. What is lost otherwise is the time without services.
+func (b *booting) holds(ctx context.Context, at Slot, st Boot) error {
+	if b.Slot == st.Running && !st.Fallback && (st.Error == "" || st.Error == "none") {
+		return nil // it has booted
+	}
+	load := fmt.Sprintf("load an image first: splicectl bitstream load FILE --slot %d", b.Slot)
+	if b.Slot == goldenSlot {
+		load += forceGolden
+	}
+	switch b.record.State {
+	case Writing:
+		return refuse("image", fmt.Sprintf("slot %d is half written: a load of it has not come to its end", b.Slot),
+			fmt.Sprintf("give the load again, it goes on: splicectl bitstream load FILE --slot %d", b.Slot))
+	case Bad:
+		if !b.Bad {
+			return refuse("image", fmt.Sprintf("the image in slot %d is recorded bad: it was booted and did not pass", b.Slot),
+				fmt.Sprintf("load another image: splicectl bitstream load FILE --slot %d; or try this one once more with --force-bad", b.Slot))
+		}
+	}
+	head := make([]byte, min(blankLook, at.Bytes))
+	if err := b.card.Read(ctx, at.Offset, head); err != nil {
+		return fmt.Errorf("look whether slot %d is blank: %w", b.Slot, err)
+	}
+	if !slices.ContainsFunc(head, func(c byte) bool { return c != 0xff }) && (b.record.State == Empty || b.record.State == Bad) {
+		return refuse("image", fmt.Sprintf("slot %d is empty: nothing was loaded into it, and its first bytes are blank", b.Slot), load)
+	}
+	return nil
+}
+
+// secure has the next power-on boot something that is known to run.
+func (b *booting) secure(ctx context.Context) error {
+	if err := b.card.SetNext(ctx, b.safe); err != nil {
+		return fmt.Errorf("set boot_next back to slot %d: %w", b.safe, err)
+	}
+	b.out.Next = b.safe
+	return nil
+}
+
+// try starts the new image.
+func (b *booting) try(ctx context.Context) error {
+	c, ok := b.card.(Trier)
+	if !ok {
+		return b.start(ctx, b.Slot)
+	}
+	b.say(fmt.Sprintf("boot slot %d", b.Slot))
+	if b.out.Next != b.safe {
+		if err := b.secure(ctx); err != nil {
+			return err
+		}
+	}
+	err := c.Try(ctx, b.Slot)
+	if err != nil && !errors.Is(err, device.ErrDeviceLost) {
+		return fmt.Errorf("start the boot of slot %d: %w", b.Slot, err)
+	}
+	return b.departs(ctx)
 }
 
 // note keeps what runs for the outcome.
@@ -260,6 +423,11 @@ func (b *booting) start(ctx context.Context, slot int) error {
 	if err := b.card.Start(ctx); err != nil && !errors.Is(err, device.ErrDeviceLost) {
 		return fmt.Errorf("start the boot of slot %d: %w", slot, err)
 	}
+	return b.departs(ctx)
+}
+
+// departs waits until a card that was told to boot is gone, and closes what was open.
+func (b *booting) departs(ctx context.Context) error {
 	b.out.Answers, b.out.Identity = false, nil
 	b.left = b.leaves(ctx)
 	return b.close()
@@ -361,15 +529,16 @@ func (b *booting) prove(ctx context.Context) error {
 	if err := b.await(ctx, b.Slot, b.out.Previous); err != nil {
 		return err
 	}
-	if err := b.card.SetNext(ctx, b.out.Previous); err != nil {
-		return fmt.Errorf("set boot_next back to slot %d: %w", b.out.Previous, err)
+	if b.out.Next != b.safe {
+		if err := b.secure(ctx); err != nil {
+			return err
+		}
 	}
-	b.out.Next = b.out.Previous
 	b.say("compare the image with what was expected")
 	if err := b.booted(ctx, b.Slot); err != nil {
 		return err
 	}
-	if diff := b.Want.differs(b.out.Identity); diff != "" {
+	if diff := b.want.differs(b.out.Identity); diff != "" {
 		return fmt.Errorf("slot %d holds another image than expected: %s", b.Slot, diff)
 	}
 	if b.Gate == nil {
@@ -425,15 +594,20 @@ func (b *booting) keep(ctx context.Context) error {
 
 // retreat goes back to an image that is known to work, and returns why with what came of that.
 func (b *booting) retreat(ctx context.Context, why error) error {
+	if b.lost(ctx) {
+		// What takes the card off its bus after it was back may be over, or end with a reset.
+		b.left = true
+		if err := b.await(ctx, b.Slot, b.out.Previous); err != nil {
+			why = errors.Join(why, err)
+		}
+	}
 	b.out.Why = why.Error()
 	if b.card == nil {
 		return b.gone(why)
 	}
-	if b.Mark != nil {
-		b.say(fmt.Sprintf("record slot %d bad", b.Slot))
-		if err := b.Mark(ctx, b.card, b.Slot, false); err != nil {
-			why = errors.Join(why, fmt.Errorf("slot %d is not recorded bad: %w", b.Slot, err))
-		}
+	outside, doubt := errors.AsType[*OutsideError](why)
+	if !doubt {
+		why = b.blame(ctx, why)
 	}
 	ways := []int{b.out.Previous, goldenSlot}
 	if b.out.Previous == goldenSlot {
@@ -446,22 +620,61 @@ func (b *booting) retreat(ctx context.Context, why error) error {
 		err := b.returnTo(ctx, slot)
 		if err == nil {
 			b.out.Advice = b.advice()
+			switch {
+			case !doubt || slot == b.Slot:
+			case outside.Still(ctx, b.card):
+				b.out.Advice = fmt.Sprintf("it is so under slot %d, too, so that slot %d is not to blame: %s; then splicectl bitstream boot %d again", slot, b.Slot, outside.What, b.Slot)
+			default:
+				why = b.blame(ctx, why)
+			}
 			return fmt.Errorf("%w; %s", why, b.runs())
 		}
 		b.out.Why += fmt.Sprintf("; and slot %d: %v", slot, err)
 		why = errors.Join(why, fmt.Errorf("boot slot %d instead: %w", slot, err))
+		b.lost(ctx)
 		if b.card == nil {
 			return b.gone(why)
 		}
 	}
 	b.out.Advice = "no slot holds an image that works; the card's shell answers: splicectl bitstream load FILE --slot N writes another, splicectl bitstream boot N tries it"
+	if b.out.Identity != nil && b.out.Identity.Bare() {
+		b.out.Advice += ". Golden does not load: splicectl bitstream load FILE --slot 0" + forceGolden + " writes it anew"
+	}
 	return fmt.Errorf("%w; %s", why, b.runs())
+}
+
+// lost closes a card that is open and does not answer any more, and says whether it did.
+func (b *booting) lost(ctx context.Context) bool {
+	if b.card == nil {
+		return false
+	}
+	id, err := b.card.Identity(ctx)
+	if !errors.Is(err, device.ErrDeviceLost) && (err != nil || !absent(&id)) {
+		return false
+	}
+	_ = b.close()
+	return true
+}
+
+// blame records that the new image is bad, and returns why.
+func (b *booting) blame(ctx context.Context, why error) error {
+	if b.Mark == nil {
+		return why
+	}
+	b.say(fmt.Sprintf("record slot %d bad", b.Slot))
+	if err := b.Mark(ctx, b.card, b.Slot, false); err != nil {
+		return errors.Join(why, fmt.Errorf("slot %d is not recorded bad: %w", b.Slot, err))
+	}
+	return why
 }
 
 // runs says in words what runs.
 func (b *booting) runs() string {
 	if b.out.Identity == nil {
 		return "nothing runs"
+	}
+	if b.out.Identity.Bare() {
+		return "only the card's shell runs: no image is loaded"
 	}
 	name := fmt.Sprintf("slot %d", b.out.Running)
 	if b.out.Running == goldenSlot {
@@ -471,7 +684,11 @@ func (b *booting) runs() string {
 }
 
 func (b *booting) advice() string {
-	return fmt.Sprintf("load another image into slot %d: splicectl bitstream load FILE --slot %d", b.Slot, b.Slot)
+	do := fmt.Sprintf("load another image into slot %d: splicectl bitstream load FILE --slot %d", b.Slot, b.Slot)
+	if b.Slot == goldenSlot {
+		do += forceGolden
+	}
+	return do
 }
 
 // returnTo has the card run a slot that ran before. Where the card fell back to it by itself nothing has to be booted.
@@ -486,6 +703,9 @@ func (b *booting) returnTo(ctx context.Context, slot int) error {
 		if err := b.booted(ctx, slot); err != nil {
 			return err
 		}
+	}
+	if b.out.Identity != nil && b.out.Identity.Bare() && !b.before.Bare() {
+		return fmt.Errorf("slot %d did not load either: only the card's shell runs", slot)
 	}
 	if slot == b.out.Previous {
 		x := Expectation{Name: b.before.Name, Version: b.before.Version, UserCode: &b.before.UserCode, ShellDigest: b.before.ShellDigest, DataPathDigest: b.before.DataPathDigest}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"splicenic/driver/device"
+	"splicenic/emu/flash"
 )
 
 // A machine is a card of three slots that boots what a test says.
@@ -23,7 +24,13 @@ type machine struct {
 	slow    int  // times that an image still answers after its boot was started
 	pending bool // a boot waits for that
 	revive  bool // a reset brings the card back
-	seated  int  // generation of what is on the bus: earlier handles are dead
+	records []byte
+	blank   [3]bool // slots of whose flash nothing was written
+	alarms  Alarms
+	seated  int // generation of what is on the bus: earlier handles are dead
+
+	cut int   // calls after which the host ends; 0: it does not
+	end error // what it panics with then
 
 	fail map[string]error // by what is called, "set 2" or "mark bad"
 	once map[string]bool  // which of these fail only once
@@ -48,6 +55,10 @@ func newMachine() *machine {
 
 func (m *machine) did(what string) error {
 	m.log = append(m.log, what)
+	if m.cut > 0 && len(m.log) > m.cut {
+		m.log = m.log[:m.cut]
+		panic(m.end)
+	}
 	err := m.fail[what]
 	if m.once[what] {
 		delete(m.fail, what)
@@ -104,7 +115,20 @@ func (h *handle) gone() error {
 func (h *handle) Geometry(context.Context) (Geometry, error) {
 	return Geometry{JEDEC: 0x20ba20, Bytes: 64 << 20, SectorBytes: 64 << 10, PageBytes: 256, Slots: []Slot{{0, 16 << 20}, {16 << 20, 16 << 20}, {32 << 20, 16 << 20}}}, h.gone()
 }
-func (h *handle) Read(context.Context, uint32, []byte) error    { panic("flash") }
+func (h *handle) Read(_ context.Context, at uint32, p []byte) error {
+	for i := range p {
+		p[i] = 0xff
+	}
+	if at == 48<<20 { // the first sector of records
+		copy(p, h.records)
+	}
+	for i, blank := range h.blank {
+		if at == uint32(i)*16<<20 && !blank {
+			p[len(p)/2] = 0xaa
+		}
+	}
+	return h.gone()
+}
 func (h *handle) Erase(context.Context, uint32) error           { panic("flash") }
 func (h *handle) Program(context.Context, uint32, []byte) error { panic("flash") }
 func (h *handle) Protected(context.Context) (bool, error)       { panic("flash") }
@@ -184,6 +208,216 @@ func (m *machine) sequence() *BootSequence {
 	}
 }
 
+// A trier is a handle of a card that boots a slot without it being next.
+type trier struct{ *handle }
+
+func (t trier) Try(_ context.Context, slot int) error {
+	if err := t.did(fmt.Sprintf("try %d", slot)); err != nil {
+		return err
+	}
+	next := t.next
+	t.next = slot
+	t.boots()
+	t.next = next
+	return nil
+}
+
+func (t trier) Alarms(context.Context) (Alarms, error) { return t.alarms, nil }
+
+// tries has the machine's card be a Trier.
+func (m *machine) tries(s *BootSequence) {
+	s.Open = func(ctx context.Context) (Opened, error) {
+		c, err := m.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return trier{c.(*handle)}, nil
+	}
+}
+
+// remember has the machine's flash hold records of slots.
+func (m *machine) remember(t *testing.T, records map[int]SlotRecord) {
+	t.Helper()
+	b := &board{slots: []Slot{{0, 16 << 20}, {16 << 20, 16 << 20}, {32 << 20, 16 << 20}}}
+	var err error
+	if b.flash, err = flash.New(flash.Config{Part: flash.MT25QL512}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := OpenRecords(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for slot, x := range records {
+		if err := r.Set(t.Context(), slot, x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.records = b.bytes(t, 48<<20, 4096)
+}
+
+// TestTrial: a card that can boot a slot once is never left with a boot_next that nobody knows to run, wherever the host
+// ends. It is cut off after each call in turn, then the power goes.
+func TestTrial(t *testing.T) {
+	errCut := errors.New("the host ends")
+	for _, tt := range []struct {
+		name string
+		sick bool
+		next int // before
+		want []string
+	}{
+		{"well", false, 1, []string{"drain", "mask", "try 2", "gate", "set 2", "mark 2 true", "back mask", "back drain"}},
+		{"sick", true, 1, []string{"drain", "mask", "try 2", "gate", "mark 2 false", "set 1", "start", "set 1", "back mask", "back drain"}},
+		{"the new one is next already", false, 2, []string{"drain", "mask", "set 1", "try 2", "gate", "set 2", "mark 2 true", "back mask", "back drain"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			whole := newMachine()
+			whole.next, whole.images[2].sick = tt.next, tt.sick
+			s := whole.sequence()
+			whole.tries(s)
+			if out, err := s.Run(t.Context()); out.Booted == tt.sick {
+				t.Fatalf("%v, %+v", err, out)
+			}
+			if !slices.Equal(whole.log, tt.want) {
+				t.Fatalf("did %q\nwant %q", whole.log, tt.want)
+			}
+			for n := range tt.want {
+				m := newMachine()
+				m.next, m.images[2].sick = tt.next, tt.sick
+				m.cut = n + 1
+				s := m.sequence()
+				m.tries(s)
+				func() {
+					defer func() {
+						if r := recover(); r != nil && r != errCut {
+							panic(r)
+						}
+					}()
+					m.end = errCut
+					_, _ = s.Run(t.Context())
+				}()
+				started := slices.Contains(m.log, "try 2")
+				m.boots()
+				if proved := slices.Contains(m.log, "set 2"); started && m.running == 2 && (tt.sick || !proved) || started && m.running == 0 {
+					t.Errorf("ended after %q: power boots slot %d", m.log, m.running)
+				}
+			}
+		})
+	}
+}
+
+// TestTrialFromUnproven: what runs and never passed is not what the next power-on should try.
+func TestTrialFromUnproven(t *testing.T) {
+	m := newMachine()
+	m.remember(t, map[int]SlotRecord{1: {State: Try, Bytes: 1}})
+	s := m.sequence()
+	m.tries(s)
+	gate := s.Gate
+	s.Gate = func(ctx context.Context, c Opened) error {
+		if m.next != 0 {
+			t.Errorf("boot_next is slot %d while slot 2 is tried from slot 1, which nobody knows", m.next)
+		}
+		return gate(ctx, c)
+	}
+	if out, err := s.Run(t.Context()); err != nil || !out.Booted || m.next != 2 {
+		t.Errorf("%v, %+v", err, out)
+	}
+}
+
+// TestBootRecorded: the image that answers has to be the one that was loaded.
+func TestBootRecorded(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		record SlotRecord
+		why    string
+	}{
+		{"the same", SlotRecord{State: Try, Bytes: 1, Version: "2.0.0", DataPathDigest: 72}, ""},
+		{"nothing known", SlotRecord{State: Try, Bytes: 1}, ""},
+		{"another version", SlotRecord{State: Try, Bytes: 1, Version: "2.1.0"}, "version 2.0.0 instead of 2.1.0"},
+		{"another version, once good", SlotRecord{State: Good, Bytes: 1, Version: "2.1.0"}, "version 2.0.0 instead of 2.1.0"},
+		{"another data path", SlotRecord{State: Try, Bytes: 1, DataPathDigest: 73}, "data-path digest 0x00000048 instead of 0x00000049"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMachine()
+			m.remember(t, map[int]SlotRecord{2: tt.record})
+			s := m.sequence()
+			s.Want = Expectation{}
+			out, err := s.Run(t.Context())
+			if (err == nil) != (tt.why == "") || err != nil && !strings.Contains(err.Error(), "slot 2 holds another image than expected: "+tt.why) {
+				t.Errorf("error %v", err)
+			}
+			if out.Booted != (tt.why == "") || !out.Booted && (out.Running != 1 || m.next != 1 || !slices.Contains(m.log, "mark 2 false")) {
+				t.Errorf("outcome %+v, %q", out, m.log)
+			}
+		})
+	}
+}
+
+// TestBootPlan: a plan says what would be done and does nothing of it.
+func TestBootPlan(t *testing.T) {
+	m := newMachine()
+	m.remember(t, map[int]SlotRecord{2: {State: Try, Bytes: 10_000_000, Version: "2.0.0"}})
+	s := m.sequence()
+	p, err := s.Plan(t.Context())
+	if err != nil || len(m.log) != 0 || m.next != 1 || m.running != 1 {
+		t.Fatalf("%v; did %q", err, m.log)
+	}
+	if p.Slot != 2 || p.Previous != 1 || p.Image.Version != "2.0.0" || !slices.Equal(p.Steps, s.Steps(1)) || !strings.Contains(p.Reset, "only if the card does not come back") {
+		t.Errorf("%+v", p)
+	}
+	if p.Seconds != 0.4+gateTakes || p.AtMost <= p.Seconds-2 {
+		t.Errorf("%v s, at most %v s", p.Seconds, p.AtMost)
+	}
+	s.Reset = nil
+	if p, err := s.Plan(t.Context()); err != nil || !strings.Contains(p.Reset, "neither") {
+		t.Errorf("%+v, %v", p, err)
+	}
+	s.Slot = 3
+	if _, err := s.Plan(t.Context()); err == nil || !strings.Contains(err.Error(), "slots 0 to 2") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestBootAlarm: a card that is too hot is not booted.
+func TestBootAlarm(t *testing.T) {
+	for _, a := range []Alarms{{Temperature: true, Celsius: 99}, {Voltage: true}} {
+		m := newMachine()
+		m.alarms = a
+		s := m.sequence()
+		m.tries(s)
+		_, err := s.Run(t.Context())
+		if _, refused := errors.AsType[*Refused](err); !refused || len(m.log) != 0 {
+			t.Errorf("%+v: %v, did %q", a, err, m.log)
+		}
+	}
+}
+
+// TestOutside: what is the same under the image before is not the new image's fault.
+func TestOutside(t *testing.T) {
+	for _, still := range []bool{true, false} {
+		m := newMachine()
+		s := m.sequence()
+		s.Gate = func(context.Context, Opened) error {
+			return fmt.Errorf("gate: %w", &OutsideError{Err: errors.New("no link"), What: "look at the cable",
+				Still: func(context.Context, Opened) bool {
+					if m.running != 1 {
+						t.Errorf("asked under slot %d", m.running)
+					}
+					return still
+				}})
+		}
+		out, err := s.Run(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "no link; slot 1 runs") || out.Running != 1 || m.next != 1 {
+			t.Errorf("%v, %+v", err, out)
+		}
+		if bad := slices.Contains(m.log, "mark 2 false"); bad == still {
+			t.Errorf("still %v, recorded bad %v", still, bad)
+		}
+		if told := strings.Contains(out.Advice, "look at the cable"); told != still {
+			t.Errorf("still %v, advice %q", still, out.Advice)
+		}
+	}
+}
+
 // TestBootOrder: each step comes in its place, and what was taken is taken back at the end.
 func TestBootOrder(t *testing.T) {
 	m := newMachine()
@@ -204,7 +438,7 @@ func TestBootOrder(t *testing.T) {
 	if m.next != 2 || len(said) < 6 || !slices.Contains(said, "no upstream port: nothing to mask") {
 		t.Errorf("next %d, said %q", m.next, said)
 	}
-	if steps := strings.Join(s.Steps(1), "\n"); !strings.Contains(steps, "drain\nno upstream port") || !strings.Contains(steps, "back to slot 1") {
+	if steps := strings.Join(s.Steps(1), "\n"); !strings.Contains(steps, "drain\nno upstream port") || !strings.Contains(steps, "try slot 1 as long as") {
 		t.Errorf("steps %s", steps)
 	}
 }
@@ -351,5 +585,111 @@ func TestGateTimeout(t *testing.T) {
 	out, err := s.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "longer than 1ms") || out.Running != 1 {
 		t.Errorf("%v, %+v", err, out)
+	}
+}
+
+// TestBootLostInGate: a card that leaves its bus while the gate looks at it is lost, not a card whose images are all bad;
+// and one that comes back goes to the image before.
+func TestBootLostInGate(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		away int
+	}{{"for good", -1}, {"for a while", 3}} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMachine()
+			s := m.sequence()
+			s.Reset = nil
+			s.Gate = func(context.Context, Opened) error {
+				m.away = tt.away
+				m.seated++
+				return fmt.Errorf("self-test: %w", device.ErrDeviceLost)
+			}
+			out, err := s.Run(t.Context())
+			if err == nil || out.Booted {
+				t.Fatalf("booted: %+v", out)
+			}
+			if tt.away < 0 {
+				if out.Answers || out.Identity != nil || !errors.Is(err, ErrNotBack) || !strings.Contains(err.Error(), "nothing answers") || !strings.Contains(out.Advice, "off its bus") {
+					t.Errorf("%v, %+v", err, out)
+				}
+			} else if !out.Answers || out.Running != 1 || m.next != 1 || !slices.Contains(m.log, "mark 2 false") {
+				t.Errorf("%v, %+v, did %q", err, out, m.log)
+			}
+		})
+	}
+}
+
+// TestBootNothing: a slot from which nothing can boot is refused before anything is taken, and a bad image has to be asked
+// for.
+func TestBootNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		slot  int
+		state State
+		blank bool
+		bad   bool   // asked for
+		want  string // refused so; empty: booted
+		do    string
+	}{
+		{"blank", 2, "", true, false, "slot 2 is empty", "load FILE --slot 2"},
+		{"blank golden", 0, "", true, false, "slot 0 is empty", "--force-golden"},
+		{"no record, not blank", 2, "", false, false, "", ""},
+		{"half written", 2, Writing, false, false, "slot 2 is half written", "it goes on"},
+		{"half written, bad asked for", 2, Writing, true, true, "slot 2 is half written", "it goes on"},
+		{"bad", 2, Bad, false, false, "recorded bad", "--force-bad"},
+		{"bad, asked for", 2, Bad, false, true, "", ""},
+		{"what runs", 1, Bad, false, false, "", ""},
+		{"golden", 0, "", false, false, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMachine()
+			if tt.state != "" {
+				m.remember(t, map[int]SlotRecord{tt.slot: {State: tt.state, Bytes: 1}})
+			}
+			m.blank[tt.slot] = tt.blank
+			s := m.sequence()
+			s.Slot, s.Want, s.Bad = tt.slot, Expectation{}, tt.bad
+			_, planned := s.Plan(t.Context())
+			out, err := s.Run(t.Context())
+			if tt.want == "" {
+				if planned != nil || err != nil || !out.Booted {
+					t.Errorf("%v, %v, %+v", planned, err, out)
+				}
+				return
+			}
+			for _, err := range []error{planned, err} {
+				r, refused := errors.AsType[*Refused](err)
+				if !refused || !strings.Contains(err.Error(), tt.want) || !strings.Contains(r.Do, tt.do) {
+					t.Errorf("error %v, %+v", err, r)
+				}
+			}
+			if len(m.log) != 0 {
+				t.Errorf("did %q", m.log)
+			}
+		})
+	}
+}
+
+// TestBootBare: a card that has no image at all is not said to run golden, and golden is written with words of its own.
+func TestBootBare(t *testing.T) {
+	m := newMachine()
+	m.images[2].sick, m.images[1].fail, m.images[0].fail = true, "crc", "no_sync"
+	s := m.sequence()
+	gate := s.Gate
+	s.Gate = func(ctx context.Context, c Opened) error {
+		m.images[0].id.Name, m.images[0].id.Version = "", "0.0.0"
+		return gate(ctx, c)
+	}
+	out, err := s.Run(t.Context())
+	if err == nil || !strings.HasSuffix(err.Error(), "; only the card's shell runs: no image is loaded") || !strings.Contains(out.Advice, "load FILE --slot 0 --force-golden --yes") {
+		t.Errorf("%v, advice %q", err, out.Advice)
+	}
+
+	m = newMachine()
+	m.running, m.next, m.images[0].sick = 0, 0, true
+	s = m.sequence()
+	s.Slot, s.Want = 0, Expectation{}
+	if out, err := s.Run(t.Context()); err == nil || !strings.Contains(out.Advice, "--slot 0 --force-golden --yes") {
+		t.Errorf("golden is sick: %v, advice %q", err, out.Advice)
 	}
 }

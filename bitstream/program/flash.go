@@ -131,7 +131,7 @@ func checkAlias(ctx context.Context, f Flash, g Geometry, at uint32, p []byte) e
 	return nil
 }
 
-// Alarms are what a card's sensors have to say against writing a flash.
+// Alarms are what a card's sensors have to say against writing a flash or booting.
 type Alarms struct {
 	Temperature bool    `json:"temperature"` // over its limit
 	Voltage     bool    `json:"voltage"`     // under one of its limits

@@ -33,24 +33,50 @@ func (e *MismatchError) Error() string {
 // to boot that is not whole; the same load, planned anew, goes on where this one ended. progress may be nil.
 func (p *Plan) Run(ctx context.Context, progress func(Event)) error {
 	if p.Nothing() {
-		return p.alreadyThere(ctx)
+		if err := p.alreadyThere(ctx); err != nil {
+			return err
+		}
+		p.Outcome = Unchanged
+		if p.Record {
+			p.Outcome = Recorded
+		}
+		return nil
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("load, before the first erase; nothing was changed: %w", err)
 	}
-	return unprotected(context.WithoutCancel(ctx), p.card, func() error { return p.run(ctx, progress) })
+	err := unprotected(context.WithoutCancel(ctx), p.card, func() error { return p.run(ctx, progress) })
+	if err == nil {
+		p.Outcome = Written
+	}
+	return err
 }
 
 // alreadyThere has the records say what is in the slot, if they do not.
 func (p *Plan) alreadyThere(ctx context.Context) error {
-	if p.Slot < 0 {
+	if !p.Record {
 		return nil
 	}
-	was := p.records.Slot(p.Slot)
-	if was.SHA256 == p.SHA256 && (was.State == Try || was.State == Good) {
-		return nil
+	return unprotected(ctx, p.card, func() error { return p.records.Set(ctx, p.Slot, p.record(p.State)) })
+}
+
+// again decides what becomes of the record of a slot that holds these bytes already. Where the manifest is another one, its
+// version and counter count only after the slot was tried again; another file name changes no more than the name. A bare
+// image says nothing of the bytes that a signed one has not said better.
+func (p *Plan) again() {
+	was, now := p.records.Slot(p.Slot), p.record(Try)
+	if was.SHA256 == now.SHA256 && (was.State == Try || was.State == Good) {
+		if was.Signed && !now.Signed {
+			p.State, p.Record = was.State, false
+			return
+		}
+		now.State = was.State
+		same := now
+		if same.Source = was.Source; same != was {
+			now.State = Try
+		}
 	}
-	return unprotected(ctx, p.card, func() error { return p.records.Set(ctx, p.Slot, p.record(Try)) })
+	p.State, p.Record = now.State, now != was
 }
 
 func (p *Plan) record(s State) SlotRecord {
@@ -111,8 +137,8 @@ func (p *Plan) announce(ctx context.Context) error {
 		}
 	}
 	for _, slot := range p.touched {
-		if p.records.Slot(slot).State != Empty {
-			if err := p.records.Set(ctx, slot, SlotRecord{State: Empty, Source: "raw"}); err != nil {
+		if s := p.records.Slot(slot); s.State != Empty || s.Source != rawSource {
+			if err := p.records.Set(ctx, slot, SlotRecord{State: Empty, Source: rawSource}); err != nil {
 				return err
 			}
 		}
@@ -128,7 +154,7 @@ func (p *Plan) announce(ctx context.Context) error {
 	return checkAlias(ctx, p.card, p.g, at, head)
 }
 
-// journal records that the steps before i are done, and which sector comes next.
+// journal records that the steps before i are done, and which sector is written next.
 func (p *Plan) journal(ctx context.Context, i int) error {
 	if p.Slot < 0 {
 		return nil
@@ -139,7 +165,7 @@ func (p *Plan) journal(ctx context.Context, i int) error {
 		if k < i && s.Write {
 			j.done++
 		}
-		if k >= i && j.next < 0 && (s.Write || s.Erase) {
+		if k >= i && j.next < 0 && s.Write { // the erase of the first sector is repeated whenever something is written
 			j.next = int((s.Address - p.Offset) / p.g.SectorBytes)
 		}
 	}
@@ -175,17 +201,27 @@ func (p *Plan) step(ctx context.Context, i int) error {
 	for _, part := range s.parts {
 		copy(want[part.off:], part.data)
 	}
+	shadows, err := p.shadows(ctx, s)
+	if err != nil {
+		return err
+	}
 	if s.Erase {
 		began := p.now()
 		if err := p.card.Erase(ctx, s.Address); err != nil {
 			return fmt.Errorf("erase the sector at %#x: %w", s.Address, err)
 		}
 		p.meter.erase.add(1, p.now().Sub(began))
+		if err := p.unchanged(ctx, shadows); err != nil { // before more than a sector is lost
+			return err
+		}
 	}
 	if !s.Write {
 		return p.verifyBlank(ctx, s)
 	}
 	if err := p.program(ctx, s, want); err != nil {
+		return err
+	}
+	if err := p.unchanged(ctx, shadows); err != nil {
 		return err
 	}
 	checked := s.parts
@@ -246,11 +282,7 @@ func (p *Plan) verify(ctx context.Context, at uint32, want []byte) error {
 	if err := p.gone(ctx, got); err != nil {
 		return err
 	}
-	i := 0
-	for got[i] == want[i] {
-		i++
-	}
-	e := p.mismatch(at+uint32(i), want[i:], got[i:])
+	e := p.mismatch(at, want, got)
 	for d := uint32(1); d != 0 && d <= e.Address; d <<= 1 {
 		if len(e.Got) < 8 || blank(e.Got) {
 			break
@@ -262,7 +294,11 @@ func (p *Plan) verify(ctx context.Context, at uint32, want []byte) error {
 	return e
 }
 
+// mismatch is the error of bytes that differ, from the first that does.
 func (p *Plan) mismatch(at uint32, want, got []byte) *MismatchError {
+	for want[0] == got[0] {
+		at, want, got = at+1, want[1:], got[1:]
+	}
 	n := min(16, len(want), len(got))
 	return &MismatchError{Address: at, Offset: int64(at) - int64(p.Offset), Want: want[:n], Got: bytes.Clone(got[:n])}
 }
@@ -284,11 +320,7 @@ func (p *Plan) verifyBlank(ctx context.Context, s *Step) error {
 		return err
 	}
 	if !blank(got) {
-		i := 0
-		for got[i] == 0xff {
-			i++
-		}
-		e := p.mismatch(s.Address+uint32(i), bytes.Repeat([]byte{0xff}, 16), got[i:])
+		e := p.mismatch(s.Address, bytes.Repeat([]byte{0xff}, len(got)), got)
 		e.Suspect = "the erase did not take: write protection, or a worn-out sector"
 		return e
 	}
@@ -342,6 +374,54 @@ func (p *Plan) verifyBelow(ctx context.Context, s *Step) error {
 			e.Suspect = fmt.Sprintf("address wrap or flash size: writing here changed %#x, which lies %#x before; the bytes are those there", other, b)
 			return e
 		}
+	}
+	return nil
+}
+
+// A shadow is a page where an address line that is not driven, or all from one on, would have a raw write go. The slots of a
+// load are told apart by the records, its sectors by verifyBelow; of what lies around a raw write nothing is known but what
+// it holds before.
+type shadow struct {
+	at, other uint32
+	page      []byte
+}
+
+func (p *Plan) shadows(ctx context.Context, s *Step) (list []shadow, err error) {
+	at, page := s.firstPage(p.g.PageBytes)
+	if p.Slot >= 0 || page == nil {
+		return nil, nil
+	}
+	for b := p.g.SectorBytes; b != 0 && b <= at; b <<= 1 {
+		if at&b == 0 {
+			continue
+		}
+		for _, other := range []uint32{at &^ b, at & (b - 1)} {
+			x := shadow{at, other, make([]byte, len(page))}
+			if err := p.read(ctx, other, x.page); err != nil {
+				return nil, err
+			}
+			list = append(list, x)
+		}
+	}
+	return list, nil
+}
+
+// unchanged looks whether shadows are what they were.
+func (p *Plan) unchanged(ctx context.Context, list []shadow) error {
+	for _, x := range list {
+		got := make([]byte, len(x.page))
+		if err := p.read(ctx, x.other, got); err != nil {
+			return err
+		}
+		if bytes.Equal(got, x.page) {
+			continue
+		}
+		if err := p.gone(ctx, got); err != nil {
+			return err
+		}
+		e := p.mismatch(x.at, x.page, got)
+		e.Suspect = fmt.Sprintf("address wrap or flash size: writing here changed %#x, which lies %#x before; the bytes are those there", x.other, x.at-x.other)
+		return e
 	}
 	return nil
 }

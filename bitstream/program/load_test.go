@@ -175,12 +175,84 @@ func TestRefusals(t *testing.T) {
 	mustLoad(t, b, noise(2, 4096), Options{Slot: 1, Running: true})
 }
 
+// TestRecordsOfTheSameBytes: another manifest of the bytes that a slot holds is recorded, and the slot is to be tried again.
+func TestRecordsOfTheSameBytes(t *testing.T) {
+	b := newBoard(t, small)
+	image := noise(1, 3*4096)
+	about := About{Version: "2.0.1", Rollback: 1, Signed: true, Source: "r1.spl"}
+	if p := mustLoad(t, b, image, Options{Slot: 1, About: about}); p.Outcome != Written || p.State != Try {
+		t.Errorf("the first load: %q, state %q", p.Outcome, p.State)
+	}
+	if err := Mark(t.Context(), b, 1, Good); err != nil {
+		t.Fatal(err)
+	}
+	newer := About{Version: "2.0.3", Rollback: 3, Signed: true, Source: "r3.spl"}
+	for _, tt := range []struct {
+		name    string
+		about   About
+		outcome Ending
+		want    SlotRecord
+	}{
+		{"the same", about, Unchanged, SlotRecord{State: Good, Version: "2.0.1", Rollback: 1, Signed: true, Source: "r1.spl"}},
+		{"a bare image", About{Source: "next.bit"}, Unchanged, SlotRecord{State: Good, Version: "2.0.1", Rollback: 1, Signed: true, Source: "r1.spl"}},
+		{"another name", About{Version: "2.0.1", Rollback: 1, Signed: true, Source: "copy.spl"}, Recorded, SlotRecord{State: Good, Version: "2.0.1", Rollback: 1, Signed: true, Source: "copy.spl"}},
+		{"another manifest", newer, Recorded, SlotRecord{State: Try, Version: "2.0.3", Rollback: 3, Signed: true, Source: "r3.spl"}},
+		{"that again", newer, Unchanged, SlotRecord{State: Try, Version: "2.0.3", Rollback: 3, Signed: true, Source: "r3.spl"}},
+	} {
+		p := mustPlan(t, b, image, Options{Slot: 1, About: tt.about})
+		if !p.Nothing() || p.Outcome != Planned || p.Record != (tt.outcome == Recorded) {
+			t.Errorf("%s: the plan writes %d sectors, outcome %q, record %v", tt.name, p.Write, p.Outcome, p.Record)
+		}
+		if err := p.Run(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		tt.want.Bytes, tt.want.SHA256 = uint32(len(image)), hexSum(image)
+		r := mustRecords(t, b)
+		if got := r.Slot(1); got != tt.want || p.State != got.State || p.Outcome != tt.outcome || r.Floor() != 1 {
+			t.Errorf("%s: %+v, outcome %q, state %q, floor %d\nwant %+v, outcome %q, floor 1", tt.name, got, p.Outcome, p.State, r.Floor(), tt.want, tt.outcome)
+		}
+	}
+	if err := Mark(t.Context(), b, 1, Good); err != nil {
+		t.Fatal(err)
+	}
+	if floor := mustRecords(t, b).Floor(); floor != 3 {
+		t.Errorf("after the newer one ran the floor is %d, want 3", floor)
+	}
+}
+
 func TestAutoSlot(t *testing.T) {
 	for _, tt := range []struct{ running, next, want int }{{0, 0, 1}, {0, 1, 2}, {1, 1, 2}, {2, 2, 1}, {1, 2, 2}, {2, 1, 1}} {
 		b := newBoard(t, small)
 		b.boot = Boot{Running: tt.running, Next: tt.next}
 		if p := mustPlan(t, b, noise(1, 4096), Options{Slot: Auto}); p.Slot != tt.want {
 			t.Errorf("slot %d runs, %d is next: auto is %d, want %d", tt.running, tt.next, p.Slot, tt.want)
+		}
+	}
+}
+
+// TestAutoSlotKeepsTheGoodImage: the last image that ran well is overwritten only where there is nothing else.
+func TestAutoSlotKeepsTheGoodImage(t *testing.T) {
+	for _, tt := range []struct {
+		one, two State
+		next     int
+		want     int
+	}{
+		{Good, Bad, 0, 2}, {Bad, Good, 0, 1}, {Good, Try, 0, 2}, {Try, Bad, 0, 2}, {Bad, Empty, 0, 2}, {Good, Empty, 0, 2},
+		{Good, Bad, 2, 2}, {Good, Good, 1, 2}, {Good, Good, 2, 1}, {Good, Writing, 0, 2},
+	} {
+		b := newBoard(t, small)
+		b.boot = Boot{Next: tt.next}
+		r := mustRecords(t, b)
+		for i, state := range []State{tt.one, tt.two} {
+			if s := someRecord(byte(i)); state != Empty {
+				s.State = state
+				if err := r.Set(t.Context(), i+1, s); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if p := mustPlan(t, b, noise(1, 4096), Options{Slot: Auto}); p.Slot != tt.want {
+			t.Errorf("slot 1 %s, 2 %s, %d is next: auto is %d, want %d", tt.one, tt.two, tt.next, p.Slot, tt.want)
 		}
 	}
 }
@@ -410,5 +482,64 @@ func TestRawIntoASlot(t *testing.T) {
 	}
 	if got := mustRecords(t, b).Slot(1); got.State != Empty || got.SHA256 == hexSum(noise(1, 5000)) {
 		t.Errorf("slot 1 is %+v, want it empty", got)
+	}
+}
+
+// TestRawAddressWrap writes raw bytes outside all slots into a flash that ignores an address line: what they would go to in
+// truth, which no plan knows, is seen to change, and no more than one sector of it.
+func TestRawAddressWrap(t *testing.T) {
+	part := flash.Part{JEDEC: 0x20ba18, Bytes: 16 << 20, SectorBytes: 64 << 10, PageBytes: 256}
+	for _, tt := range []struct {
+		name string
+		wrap uint32
+		at   uint32
+		n    int
+		old  bool   // something lies where the bytes go in truth
+		off  int64  // of the mismatch
+		says string // of the suspicion
+	}{
+		{"over something", 0x200000, 0xe00000, 3 << 16, true, 0, "changed 0xc00000, which lies 0x200000 before"},
+		{"over nothing", 0x200000, 0xe00000, 3 << 16, false, 0, "changed 0xc00000, which lies 0x200000 before"},
+		{"into a slot", 0x800000, 0x900000, 100, true, 0, "changed 0x100000, which lies 0x800000 before"},
+		{"a smaller flash", 0xe00000, 0xe00000 + 70<<10, 100, true, 0, "changed 0xc11800, which lies 0x200000 before"},
+		{"over itself", 0x200000, 0xc00000, 3 << 20, false, 0x200000, "changed 0xc00000, which lies 0x200000 before"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBoard(t, part, Slot{0, 2 << 20}, Slot{2 << 20, 2 << 20})
+			b.flash.Wrap(tt.wrap)
+			if tt.old {
+				b.put(t, 0, bytes.Repeat([]byte{0x3c}, 2<<20))
+				b.put(t, 0xc00000, bytes.Repeat([]byte{0x3c}, 3<<16))
+			}
+			data := noise(1, tt.n)
+			data[max(0, tt.n-1<<20)], data[0] = 0xa5, 0x5a
+			p, err := NewRawPlan(t.Context(), b, []bitstream.Segment{{Address: tt.at, Data: data}}, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := false
+			before := b.flash.Counts().Operations[flash.Erase]
+			err = p.Run(t.Context(), func(e Event) { done = done || e.Done == e.Total })
+			var m *MismatchError
+			if !errors.As(err, &m) || m.Offset != tt.off || int64(m.Address) != int64(tt.at)+tt.off || !strings.Contains(m.Suspect, "address wrap or flash size: ") || !strings.Contains(m.Suspect, tt.says) || bytes.Equal(m.Want, m.Got) {
+				t.Errorf("%v, want a mismatch at offset %#x with both values, and that it %s", err, tt.off, tt.says)
+			}
+			if done {
+				t.Error("progress said that all was done")
+			}
+			if n := b.flash.Counts().Operations[flash.Erase] - before; n > 1 {
+				t.Errorf("%d sectors were erased", n)
+			}
+		})
+	}
+
+	b := newBoard(t, part, Slot{0, 2 << 20}, Slot{2 << 20, 2 << 20})
+	b.put(t, 0, noise(3, 2<<20))
+	p, err := NewRawPlan(t.Context(), b, []bitstream.Segment{{Address: 0xc00000, Data: noise(1, 3<<20)}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Run(t.Context(), nil); err != nil {
+		t.Errorf("a flash that has all its lines: %v", err)
 	}
 }

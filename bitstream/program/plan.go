@@ -71,10 +71,13 @@ type Plan struct {
 	Erase   int      `json:"erase"` // sectors
 	Write   int      `json:"write"`
 	Skip    int      `json:"skip"`
-	Seconds float64  `json:"seconds"` // as predicted
-	Resumes bool     `json:"resumes"` // a load of the same image was cut short here
-	Written int      `json:"written"` // sectors which that one had written
-	Boots   bool     `json:"boots"`   // the card leaves the bus afterwards and comes back
+	Seconds float64  `json:"seconds"`         // as predicted
+	Resumes bool     `json:"resumes"`         // a load of the same image was cut short here
+	Written int      `json:"written"`         // sectors which that one had written
+	Boots   bool     `json:"boots"`           // the card leaves the bus afterwards and comes back
+	Record  bool     `json:"record"`          // the slot's record changes
+	State   State    `json:"state,omitempty"` // of the slot afterwards
+	Outcome Ending   `json:"outcome"`
 	Notes   []string `json:"notes,omitempty"`
 	Steps   []Step   `json:"steps"`
 
@@ -89,8 +92,22 @@ type Plan struct {
 	settled int   // steps that are done
 }
 
+// An Ending is what became of a plan.
+type Ending string
+
+// Endings of plans.
+const (
+	Planned   Ending = "planned"   // not run, or not to its end
+	Written   Ending = "written"   // and each sector read back
+	Recorded  Ending = "recorded"  // the flash held the bytes; the slot's record was changed
+	Unchanged Ending = "unchanged" // the flash and the records said it all already
+)
+
 // Nothing says whether the flash holds already what it should.
 func (p *Plan) Nothing() bool { return p.Write == 0 }
+
+// SectorBytes is the size of the sectors that the steps are about.
+func (p *Plan) SectorBytes() uint32 { return p.g.SectorBytes }
 
 // NewPlan looks at the card, refuses what must not be done, and compares what lies in the flash with the image. It changes
 // nothing.
@@ -129,7 +146,16 @@ func NewPlan(ctx context.Context, card Card, image []byte, o Options) (*Plan, er
 	if p.Slot == 0 {
 		p.Notes = append(p.Notes, "this is the golden slot: a power cut before the end leaves the card with nothing to fall back to")
 	}
-	return p, p.compare(ctx, o, p.slotSteps(slot))
+	if err := p.compare(ctx, o, p.slotSteps(slot)); err != nil {
+		return p, err
+	}
+	if p.State, p.Record = Try, true; p.Nothing() {
+		p.again()
+	}
+	if p.Nothing() && p.Record && p.Slot == boot.Running {
+		p.Notes = append(p.Notes, fmt.Sprintf("slot %d runs these bytes already; what is recorded anew counts after the next boot of it", p.Slot))
+	}
+	return p, nil
 }
 
 // NewRawPlan is NewPlan for bytes at addresses of the flash, as they are: nothing is known of what they are for. Sectors that
@@ -182,7 +208,7 @@ func NewRawPlan(ctx context.Context, card Card, segments []bitstream.Segment, o 
 
 // begin asks the card everything that the rules are about.
 func begin(ctx context.Context, card Card, o Options) (*Plan, Boot, error) {
-	p := &Plan{card: card, about: o.About, Boots: o.Boots, now: o.Now}
+	p := &Plan{card: card, about: o.About, Boots: o.Boots, now: o.Now, Outcome: Planned}
 	if p.now == nil {
 		p.now = time.Now
 	}
@@ -198,18 +224,25 @@ func begin(ctx context.Context, card Card, o Options) (*Plan, Boot, error) {
 	if err != nil {
 		return nil, boot, fmt.Errorf("ask which slot runs: %w", err)
 	}
-	if s, ok := card.(Sensor); ok {
-		a, err := s.Alarms(ctx)
-		switch {
-		case err != nil:
-			return nil, boot, fmt.Errorf("ask the card's sensors: %w", err)
-		case a.Temperature:
-			return nil, boot, refuse("temperature", fmt.Sprintf("the card's temperature alarm is set, at %.1f °C", a.Celsius), "let it cool down; splicectl card info shows the alarm")
-		case a.Voltage:
-			return nil, boot, refuse("voltage", "an alarm for the card's supply voltage is set: a write may not last", "look after the power supply; splicectl card info shows the alarm")
-		}
+	return p, boot, CheckAlarms(ctx, card, "a write")
+}
+
+// CheckAlarms refuses what may not last on a card that is too hot, or has too little voltage: a write or a boot.
+func CheckAlarms(ctx context.Context, card Card, what string) error {
+	s, ok := card.(Sensor)
+	if !ok {
+		return nil
 	}
-	return p, boot, nil
+	a, err := s.Alarms(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("ask the card's sensors: %w", err)
+	case a.Temperature:
+		return refuse("temperature", fmt.Sprintf("the card's temperature alarm is set, at %.1f °C", a.Celsius), "let it cool down; splicectl bitstream list shows the alarm")
+	case a.Voltage:
+		return refuse("voltage", fmt.Sprintf("an alarm for the card's supply voltage is set: %s may not last", what), "look after the power supply; splicectl bitstream list shows the alarm")
+	}
+	return nil
 }
 
 // allowed holds the rules about slots.
@@ -223,18 +256,20 @@ func (p *Plan) allowed(boot Boot, o Options, slot int) error {
 	return nil
 }
 
-// choose takes the slot that this image was begun in or lies in already, else one that the next boot does not try.
+// choose takes the slot that this image was begun in or lies in already, else the one whose image is missed least: an image
+// that ran well goes last. Of equal ones it takes one that the next boot does not try.
 func (p *Plan) choose(boot Boot) (int, error) {
 	best, rank := -1, -1
 	for slot := range p.g.Slots {
 		if slot == 0 || slot == boot.Running {
 			continue
 		}
-		r := 0
-		if p.records.Slot(slot).SHA256 == p.SHA256 {
-			r = 2
+		was := p.records.Slot(slot)
+		r := 2 * slices.Index([]State{Good, Try, Bad, Writing, Empty}, was.State)
+		if was.SHA256 == p.SHA256 {
+			r = 100
 		} else if slot != boot.Next {
-			r = 1
+			r++
 		}
 		if r > rank {
 			best, rank = slot, r
@@ -276,12 +311,16 @@ func rawSteps(segments []bitstream.Segment, size uint32) []Step {
 }
 
 // compare reads the sectors and decides what becomes of each. Where one of a slot's differs, the first is erased before all
-// others and written after them, so that there is no image in the slot in between.
+// others and written after them, so that there is no image in the slot in between. What an earlier load was cut short in is
+// never believed: neither that a sector is written because it reads so, nor that it is erased because it reads blank.
 func (p *Plan) compare(ctx context.Context, o Options, steps []Step) error {
-	dirty, interrupted := uint32(0), false // the sector in which an earlier load was cut short
+	dirty, interrupted := uint32(none32), false // the sector in which an earlier load was cut short
+	for _, slot := range p.touched {
+		interrupted = interrupted || unfinished(p.records.Slot(slot))
+	}
 	if p.Slot >= 0 {
 		was, j := p.records.Slot(p.Slot), p.records.journals[p.Slot]
-		if interrupted = was.State == Writing; interrupted {
+		if interrupted = unfinished(was); interrupted {
 			p.Resumes, p.Written = was.SHA256 == p.SHA256, j.done
 			if !p.Resumes {
 				p.Written = 0
@@ -316,7 +355,13 @@ func (p *Plan) compare(ctx context.Context, o Options, steps []Step) error {
 		erase := first
 		first.Write, first.Erase = true, false
 		erase.Write, erase.Erase = false, true
-		steps = append(append([]Step{erase}, steps[1:]...), first)
+		ordered := []Step{erase}
+		again := slices.IndexFunc(steps, func(s Step) bool { return interrupted && s.Address == dirty })
+		if again > 0 { // before the others: else another cut would have it forgotten
+			ordered = append(ordered, steps[again])
+			steps = slices.Delete(steps, again, again+1)
+		}
+		steps = append(append(ordered, steps[1:]...), first)
 	}
 	p.Steps = steps
 	for _, s := range steps {
@@ -332,6 +377,15 @@ func (p *Plan) compare(ctx context.Context, o Options, steps []Step) error {
 	p.Seconds = p.meter.predict(p.work(steps)).Seconds()
 	return nil
 }
+
+// unfinished says whether the writes to a slot may have been cut short: of a load that has no end, or raw ones, whose end
+// nobody records.
+func unfinished(s SlotRecord) bool {
+	return s.State == Writing || s.State == Empty && s.Source == rawSource
+}
+
+// rawSource is recorded of a slot that raw bytes went to.
+const rawSource = "raw"
 
 func progress(phase string, done, total int64, took time.Duration) Event {
 	e := Event{Phase: phase, Done: done, Total: total}

@@ -60,9 +60,13 @@ type journal struct {
 //	             F: rollback counter 4
 //	      60     CRC-32C of bytes 0..59
 //
+// The floor is the highest that any whole record of either log says, whatever their first records are: a damaged sector must
+// not let an older image in. Sequence numbers wrap around.
+//
 // Numbers are little endian. A record that a power cut has torn has a wrong CRC and is skipped.
 type Records struct {
-	// Note is not empty when the sectors held something else than records. That is treated as no records.
+	// Note is not empty when the sectors held something else than records, which is treated as no records, or a damaged log,
+	// in whose stead the older one is in force.
 	Note string
 
 	flash    Flash
@@ -74,6 +78,7 @@ type Records struct {
 	slots    []SlotRecord
 	journals []journal
 	floor    uint32
+	floorAt  int // log that says so, where none is in force
 }
 
 const (
@@ -99,7 +104,7 @@ func OpenRecords(ctx context.Context, f Flash) (*Records, error) {
 	for i := range r.slots {
 		r.slots[i].State, r.journals[i].next = Empty, -1
 	}
-	foreign := false
+	headless := [2]bool{} // something is behind a first record that is none
 	for i, base := range r.base {
 		head := make([]byte, 4*recordBytes)
 		if err := f.Read(ctx, base, head); err != nil {
@@ -108,19 +113,63 @@ func OpenRecords(ctx context.Context, f Flash) (*Records, error) {
 		kind, ok := checkRecord(head[:recordBytes])
 		seq := binary.LittleEndian.Uint32(head[4:])
 		switch {
-		case ok && kind == 'H' && (r.active < 0 || seq > r.sequence):
+		case ok && kind == 'H' && (r.active < 0 || int32(seq-r.sequence) > 0):
 			r.active, r.sequence = i, seq
 		case !ok && !blank(head[recordBytes:]): // a torn first record of the first log has nothing behind it
-			foreign = true
+			headless[i] = true
 		}
 	}
-	if r.active < 0 {
-		if foreign {
-			r.Note = fmt.Sprintf("the records at %#x are unreadable; going on as if there were none", at)
+	var other [2]map[int][]byte // records of a log that is not in force, by their places
+	for i := range r.base {
+		if i == r.active {
+			if err := r.read(ctx); err != nil {
+				return nil, err
+			}
+			continue
 		}
-		return r, nil
+		other[i] = map[int][]byte{}
+		if _, err := r.scan(ctx, i, func(place int, rec []byte) {
+			other[i][place] = bytes.Clone(rec)
+			if was := r.floor; rec[0] == 'F' {
+				if r.apply(rec); r.floor > was {
+					r.floorAt = i
+				}
+			}
+		}); err != nil {
+			return nil, err
+		}
 	}
-	return r, r.read(ctx)
+	switch {
+	case r.active < 0 && (headless[0] || headless[1]):
+		r.Note = fmt.Sprintf("the records at %#x are unreadable; going on as if there were none", at)
+		if r.floor > 0 {
+			r.Note += fmt.Sprintf(", but with their rollback counter %d", r.floor)
+		}
+	case r.active >= 0 && headless[1-r.active]:
+		damaged, err := r.damaged(other[1-r.active])
+		if err != nil {
+			return nil, err
+		}
+		if damaged {
+			r.Note = fmt.Sprintf("the records at %#x are damaged: older ones, at %#x, count in their stead, with rollback counter %d", r.base[1-r.active], r.base[r.active], r.floor)
+		}
+	}
+	return r, nil
+}
+
+// damaged says whether a log without a first record was in force once. One that a power cut left half written was not: it
+// holds what the log in force says, from its start on.
+func (r *Records) damaged(log map[int][]byte) (bool, error) {
+	live, err := r.live()
+	if err != nil {
+		return false, err
+	}
+	for place, rec := range log {
+		if place > len(live) || place > 0 && !bytes.Equal(rec, live[place-1]) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // recordsStart is where the flash behind the last slot starts.
@@ -132,13 +181,22 @@ func recordsStart(g Geometry) uint32 {
 	return (end + g.SectorBytes - 1) / g.SectorBytes * g.SectorBytes
 }
 
-// read goes through the log in force, up to the first page that holds nothing.
+// Span is where in the flash the records lie.
+func (r *Records) Span() (offset, bytes uint32) { return r.base[0], 2 * r.g.SectorBytes }
+
+// read takes the log in force into account.
 func (r *Records) read(ctx context.Context) error {
+	last, err := r.scan(ctx, r.active, func(_ int, rec []byte) { r.apply(rec) })
+	r.used = last + 1
+	return err
+}
+
+// scan goes through a log, up to the first page that holds nothing, and returns the last place that is not blank.
+func (r *Records) scan(ctx context.Context, log int, whole func(place int, rec []byte)) (last int, err error) {
 	chunk := make([]byte, min(r.g.SectorBytes, 4096))
-	last := 0
 	for off := uint32(0); off < r.g.SectorBytes; off += uint32(len(chunk)) {
-		if err := r.flash.Read(ctx, r.base[r.active]+off, chunk); err != nil {
-			return fmt.Errorf("read records at %#x: %w", r.base[r.active]+off, err)
+		if err := r.flash.Read(ctx, r.base[log]+off, chunk); err != nil {
+			return last, fmt.Errorf("read records at %#x: %w", r.base[log]+off, err)
 		}
 		if blank(chunk) {
 			break
@@ -150,12 +208,11 @@ func (r *Records) read(ctx context.Context) error {
 			}
 			last = int(off)/recordBytes + i/recordBytes
 			if _, ok := checkRecord(rec); ok {
-				r.apply(rec)
+				whole(last, rec)
 			}
 		}
 	}
-	r.used = last + 1
-	return nil
+	return last, nil
 }
 
 func checkRecord(rec []byte) (kind byte, ok bool) {
@@ -183,9 +240,13 @@ func (r *Records) apply(rec []byte) {
 		if sha != s.SHA256 {
 			source = ""
 		}
+		j := journal{next: -1}
+		if s.State == Writing && states[rec[2]] == Writing { // where the other load was cut short counts until that is mended
+			j.next = r.journals[slot].next
+		}
 		*s = SlotRecord{State: states[rec[2]], Bytes: word(4), SHA256: sha, Version: unpackVersion(word(8)),
 			DataPathDigest: word(12), Rollback: word(16), Signed: word(20)&1 != 0, Source: source}
-		r.journals[slot] = journal{next: -1}
+		r.journals[slot] = j
 	case 'N':
 		s.Source = strings.ToValidUTF8(string(bytes.TrimRight(rec[4:60], "\x00")), "")
 	case 'J':
@@ -351,7 +412,7 @@ func (r *Records) write(ctx context.Context, at uint32, rec []byte) (bool, error
 // short may look so. It changes what is in force only when all is written.
 func (r *Records) compact(ctx context.Context) error {
 	to := 0
-	if r.active == 0 {
+	if r.active == 0 || r.active < 0 && r.floorAt == 0 && r.floor > 0 { // the only record of the floor goes last
 		to = 1
 	}
 	page := make([]byte, recordBytes*4)

@@ -212,6 +212,78 @@ func TestRecordsOfAnAlias(t *testing.T) {
 	}
 }
 
+// TestFloorSurvivesDamage: the rollback floor stays as it is when the first record of one log rots, or those of both.
+func TestFloorSurvivesDamage(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		both bool
+		note string
+	}{{"one", false, "older ones"}, {"both", true, "rollback counter 77"}} {
+		p := newBoard(t, small)
+		r := mustRecords(t, p)
+		if err := r.Raise(t.Context(), 3); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; r.sequence < 2; i++ { // the older log is full, and says 3
+			if err := r.Set(t.Context(), 1, someRecord(byte(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, err := range []error{r.Raise(t.Context(), 77), r.Set(t.Context(), 2, someRecord(9))} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, base := range r.base {
+			if tt.both || i == r.active {
+				p.put(t, base+60, make([]byte, 4))
+			}
+		}
+		r = mustRecords(t, p)
+		if r.Floor() != 77 || !strings.Contains(r.Note, tt.note) {
+			t.Errorf("%s: floor %d, note %q; want 77 and something about %q", tt.name, r.Floor(), r.Note, tt.note)
+		}
+		if err := r.Set(t.Context(), 1, someRecord(1)); err != nil {
+			t.Fatal(err)
+		}
+		if r = mustRecords(t, p); r.Floor() != 77 || r.Slot(1) != someRecord(1) {
+			t.Errorf("%s, after another record: floor %d, %+v", tt.name, r.Floor(), r.Slot(1))
+		}
+	}
+}
+
+// TestFloorOfTwins: of two logs with one sequence number the higher floor counts.
+func TestFloorOfTwins(t *testing.T) {
+	for _, floors := range [][2]uint32{{5, 9}, {9, 5}} {
+		p := newBoard(t, small)
+		start := recordsStart(Geometry{SectorBytes: small.SectorBytes, Slots: p.slots})
+		for i, floor := range floors {
+			p.put(t, start+uint32(i)*small.SectorBytes, append(record('H', 0, 0, 4), record('F', 0, 0, floor)...))
+		}
+		if r := mustRecords(t, p); r.Floor() != 9 {
+			t.Errorf("floors %d: %d, want 9", floors, r.Floor())
+		}
+	}
+}
+
+// TestSequenceWraps: the log after the one with the highest sequence number is in force.
+func TestSequenceWraps(t *testing.T) {
+	p := newBoard(t, small)
+	p.put(t, recordsStart(Geometry{SectorBytes: small.SectorBytes, Slots: p.slots}), record('H', 0, 0, 1<<32-1))
+	r := mustRecords(t, p)
+	for i := 0; r.active == 0; i++ {
+		if err := r.Set(t.Context(), 1, someRecord(byte(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Set(t.Context(), 1, someRecord(200)); err != nil {
+		t.Fatal(err)
+	}
+	if got := mustRecords(t, p); got.active != 1 || got.Slot(1) != someRecord(200) {
+		t.Errorf("log %d is in force with %+v, want 1 with %+v", got.active, got.Slot(1), someRecord(200))
+	}
+}
+
 func FuzzRecords(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(append(record('H', 0, 0, 1), record('F', 0, 0, 5)...))

@@ -52,7 +52,7 @@ func shellBlocks() []Block {
 				{Name: "status", Offset: 0x04, Access: RO, Class: Status,
 					Fields: []Field{{Name: "ready", Lsb: 0, Width: 1, Reset: 1, Doc: "The data path accepts configuration."}, f("resetting", 1, 1, "A reset is going on."), f("fault", 2, 1, "The card stopped itself; see fault.")},
 					Doc:    "State of the card as a whole."},
-				{Name: "fault", Offset: 0x08, Access: RO, Class: Status, Fields: []Field{f("code", 0, 16, "Zero: none.")}, Doc: "Reason of the first fault since reset."},
+				{Name: "fault", Offset: 0x08, Access: RO, Class: Status, Fields: []Field{f("code", 0, 16, "0: none. 1: no slot holds an image that loads; the card is a bare shell, whose flash can be written and booted.")}, Doc: "Reason of the first fault since reset."},
 				{Name: "interrupt_test", Offset: 0x0c, Access: W1S, Class: Control, Fields: []Field{f("vectors", 0, 16, "Bit v raises vector v once.")}, Doc: "Raises interrupt vectors by hand."},
 				{Name: "scratch", Offset: 0x10, Access: RW, Class: Control, Fields: []Field{f("value", 0, 31, "Any number.")}, Doc: "Holds what was stored; for access tests."},
 			},

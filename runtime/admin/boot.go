@@ -9,12 +9,14 @@ import (
 
 	"splicenic/bitstream/program"
 	"splicenic/driver/device"
+	"splicenic/runtime/flash"
 )
 
 // A BootRequest asks for another image.
 type BootRequest struct {
 	Slot   int                  `json:"slot"`
-	Live   bool                 `json:"live"` // services run, and may be interrupted
+	Live   bool                 `json:"live"`          // services run, and may be interrupted
+	Bad    bool                 `json:"bad,omitempty"` // boot an image that is recorded bad
 	Expect *program.Expectation `json:"expect,omitempty"`
 	Drain  time.Duration        `json:"drain_ns,omitempty"` // how long connections may take to end; zero: 10 s
 }
@@ -33,7 +35,7 @@ const (
 type BootState struct {
 	State   string           `json:"state"`
 	Slot    int              `json:"slot"`
-	Step    string           `json:"step,omitempty"` // while it is going on
+	Steps   []string         `json:"steps"` // so far, in words
 	Began   *time.Time       `json:"began"`
 	Ended   *time.Time       `json:"ended"`
 	Drained bool             `json:"drained"` // no connection was left when it began
@@ -51,6 +53,8 @@ func (b *BootState) Over() bool {
 // Boots is whose card this is: it can let the card boot. Its methods return at once.
 type Boots interface {
 	Ask(BootRequest) error
+	// Plan says what Ask would lead to. c is the card.
+	Plan(ctx context.Context, q BootRequest, c program.Card) (*program.BootPlan, error)
 	State() BootState
 }
 
@@ -66,12 +70,23 @@ func (s *server) bootState(*http.Request) (any, error) {
 	return s.boots.State(), nil
 }
 
+func (s *server) bootPlan(r *http.Request) (any, error) {
+	if s.boots == nil {
+		return nil, errNoRuntime
+	}
+	var q BootRequest
+	if err := whole(r, &q, "slot"); err != nil {
+		return nil, err
+	}
+	return flashing(s, func(c flash.Card) (*program.BootPlan, error) { return s.boots.Plan(r.Context(), q, c) })
+}
+
 func (s *server) boot(r *http.Request) (any, error) {
 	if s.boots == nil {
 		return nil, errNoRuntime
 	}
 	var q BootRequest
-	if err := body(r, &q); err != nil {
+	if err := whole(r, &q, "slot"); err != nil {
 		return nil, err
 	}
 	if q.Drain < 0 || q.Drain > time.Hour {
@@ -80,7 +95,16 @@ func (s *server) boot(r *http.Request) (any, error) {
 	if !q.Live {
 		return nil, errNotLive
 	}
-	_, err := flashing(s, func(c program.Card) (struct{}, error) { return struct{}{}, isSlot(r.Context(), c, q.Slot) })
+	_, err := flashing(s, func(c flash.Card) (struct{}, error) {
+		if err := isSlot(r.Context(), c, q.Slot); err != nil {
+			return struct{}{}, err
+		}
+		if err := program.CheckAlarms(r.Context(), c, "a boot"); err != nil {
+			return struct{}{}, err
+		}
+		_, err := s.boots.Plan(r.Context(), q, c) // what fails there is told before anything is drained
+		return struct{}{}, err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"splicenic/bitstream/program"
 
 	"splicenic/driver"
 	"splicenic/driver/device"
@@ -51,7 +52,7 @@ var kinds = []struct {
 }{
 	{errUsage, http.StatusBadRequest, 2, "correct the request"},
 	{view.ErrUsage, http.StatusUnprocessableEntity, 2, "correct the request"},
-	{errTooLarge, http.StatusRequestEntityTooLarge, 2, fmt.Sprintf("send less: a configuration file has at most %d bytes", config.MaxBytes)},
+	{errTooLarge, http.StatusRequestEntityTooLarge, 2, fmt.Sprintf("send less: a configuration file has at most %d bytes, a piece of an image %d", config.MaxBytes, maxFlash)},
 	{errSlow, http.StatusRequestTimeout, 2, "send the whole body"},
 	{errNotLive, http.StatusConflict, 6, "splicectl bitstream boot SLOT --live drains the services, boots, and starts them again"},
 	{errNoRuntime, http.StatusServiceUnavailable, 1, "start one: splicectl run -c FILE"},
@@ -65,6 +66,7 @@ var kinds = []struct {
 	{driver.ErrMapMismatch, http.StatusServiceUnavailable, 4, "load an image that this release knows"},
 	{device.ErrDeviceLost, http.StatusServiceUnavailable, 4, "look at the card: splicectl card info"},
 	{driver.ErrShellOnly, http.StatusServiceUnavailable, 4, "bring the card up: splicectl run -c FILE"},
+	{device.ErrRange, http.StatusUnprocessableEntity, 2, "correct the request"},
 	{device.ErrBusy, http.StatusConflict, 5, "wait, or stop who has it"},
 }
 
@@ -74,6 +76,14 @@ func explain(what, where string, err error) (status int, f failure) {
 	if errors.As(err, &f.Problems) {
 		f.Error.Do, f.Error.Exit = "correct the file; nothing was changed", 2
 		return http.StatusUnprocessableEntity, f
+	}
+	if p, ok := errors.AsType[*driver.FlashError](err); ok && p.Protected() {
+		f.Error.Do, f.Error.Exit = "take the write protection off first: splicectl bitstream load does", 6
+		return http.StatusConflict, f
+	}
+	if p, ok := errors.AsType[*program.Refused](err); ok {
+		f.Error.Do, f.Error.Exit = p.Do, 6
+		return http.StatusConflict, f
 	}
 	for _, k := range kinds {
 		if errors.Is(err, k.is) {

@@ -13,7 +13,7 @@ import (
 )
 
 // maxFlash is how much of the flash one request reads or programs. Nothing of the runtime waits meanwhile: the flash has
-// registers of its own, which only these requests use, one at a time.
+// registers of its own, and the driver does one operation of it after the other.
 const maxFlash = 64 << 10
 
 // Flash is a card's flash, and what its boot logic is about to do.
@@ -22,14 +22,15 @@ type Flash struct {
 	Protected bool             `json:"protected"`
 	Boot      program.Boot     `json:"boot"`
 	Identity  program.Identity `json:"identity"`
+	Alarms    program.Alarms   `json:"alarms"` // of the card's sensors, that hold
 }
 
 // octets is an answer that is no JSON.
 type octets []byte
 
-// flashing calls f with the card's flash, alone.
-func flashing[T any](s *server, f func(c program.Card) (T, error)) (result T, err error) {
-	var c program.Card
+// flashing calls f with the card's flash.
+func flashing[T any](s *server, f func(c flash.Card) (T, error)) (result T, err error) {
+	var c flash.Card
 	err = s.src.View(func(v *view.View) error {
 		c = flash.Of(v.Card)
 		return v.Card.Err()
@@ -37,19 +38,18 @@ func flashing[T any](s *server, f func(c program.Card) (T, error)) (result T, er
 	if err != nil {
 		return result, err
 	}
-	s.flashing.Lock()
-	defer s.flashing.Unlock()
 	return f(c)
 }
 
 func (s *server) flash(r *http.Request) (any, error) {
 	ctx := r.Context()
-	return flashing(s, func(c program.Card) (f Flash, err error) {
+	return flashing(s, func(c flash.Card) (f Flash, err error) {
 		for _, get := range []func() error{
 			func() (err error) { f.Geometry, err = c.Geometry(ctx); return err },
 			func() (err error) { f.Protected, err = c.Protected(ctx); return err },
 			func() (err error) { f.Boot, err = c.Boot(ctx); return err },
 			func() (err error) { f.Identity, err = c.Identity(ctx); return err },
+			func() (err error) { f.Alarms, err = c.Alarms(ctx); return err },
 		} {
 			if err := get(); err != nil {
 				return f, err
@@ -60,7 +60,7 @@ func (s *server) flash(r *http.Request) (any, error) {
 }
 
 // inside checks a range of the flash.
-func inside(ctx context.Context, c program.Card, offset, length uint64) error {
+func inside(ctx context.Context, c flash.Card, offset, length uint64) error {
 	g, err := c.Geometry(ctx)
 	if err == nil && offset+length > uint64(g.Bytes) {
 		err = fmt.Errorf("%w: %d bytes at %#x are not inside a flash of %d", errUsage, length, offset, g.Bytes)
@@ -77,7 +77,7 @@ func (s *server) readFlash(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return flashing(s, func(c program.Card) (octets, error) {
+	return flashing(s, func(c flash.Card) (octets, error) {
 		if err := inside(r.Context(), c, offset, length); err != nil {
 			return nil, err
 		}
@@ -88,6 +88,9 @@ func (s *server) readFlash(r *http.Request) (any, error) {
 
 // programFlash programs the body, page by page.
 func (s *server) programFlash(r *http.Request) (any, error) {
+	if r.URL.Query().Get("offset") == "" {
+		return nil, fmt.Errorf("%w: offset is missing", errUsage)
+	}
 	offset, err := number(r, "offset", 1<<32-1)
 	if err != nil {
 		return nil, err
@@ -98,7 +101,10 @@ func (s *server) programFlash(r *http.Request) (any, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("%w: %v", errUsage, err)
 	}
-	return flashing(s, func(c program.Card) (struct{}, error) {
+	if len(p) == 0 {
+		return nil, fmt.Errorf("%w: there are no bytes to program", errUsage)
+	}
+	return flashing(s, func(c flash.Card) (struct{}, error) {
 		if err := inside(r.Context(), c, offset, uint64(len(p))); err != nil {
 			return struct{}{}, err
 		}
@@ -124,12 +130,16 @@ type FlashSector struct {
 
 func (s *server) eraseFlash(r *http.Request) (any, error) {
 	var q FlashSector
-	if err := body(r, &q); err != nil {
+	if err := whole(r, &q, "offset"); err != nil {
 		return nil, err
 	}
-	return flashing(s, func(c program.Card) (struct{}, error) {
-		if err := inside(r.Context(), c, uint64(q.Offset), 1); err != nil {
+	return flashing(s, func(c flash.Card) (struct{}, error) {
+		g, err := c.Geometry(r.Context())
+		if err != nil {
 			return struct{}{}, err
+		}
+		if q.Offset >= g.Bytes || q.Offset%g.SectorBytes != 0 {
+			return struct{}{}, fmt.Errorf("%w: no sector starts at %#x: the flash has %d bytes, in sectors of %d", errUsage, q.Offset, g.Bytes, g.SectorBytes)
 		}
 		return struct{}{}, c.Erase(r.Context(), q.Offset)
 	})
@@ -142,10 +152,10 @@ type FlashProtection struct {
 
 func (s *server) protectFlash(r *http.Request) (any, error) {
 	var q FlashProtection
-	if err := body(r, &q); err != nil {
+	if err := whole(r, &q, "on"); err != nil {
 		return nil, err
 	}
-	return flashing(s, func(c program.Card) (struct{}, error) { return struct{}{}, c.Protect(r.Context(), q.On) })
+	return flashing(s, func(c flash.Card) (struct{}, error) { return struct{}{}, c.Protect(r.Context(), q.On) })
 }
 
 // BootSlot names a slot.
@@ -155,10 +165,10 @@ type BootSlot struct {
 
 func (s *server) setNext(r *http.Request) (any, error) {
 	var q BootSlot
-	if err := body(r, &q); err != nil {
+	if err := whole(r, &q, "slot"); err != nil {
 		return nil, err
 	}
-	return flashing(s, func(c program.Card) (struct{}, error) {
+	return flashing(s, func(c flash.Card) (struct{}, error) {
 		if err := isSlot(r.Context(), c, q.Slot); err != nil {
 			return struct{}{}, err
 		}
@@ -166,7 +176,7 @@ func (s *server) setNext(r *http.Request) (any, error) {
 	})
 }
 
-func isSlot(ctx context.Context, c program.Card, slot int) error {
+func isSlot(ctx context.Context, c flash.Card, slot int) error {
 	g, err := c.Geometry(ctx)
 	if err == nil && (slot < 0 || slot >= len(g.Slots)) {
 		err = fmt.Errorf("%w: there is no slot %d: the card has slots 0 to %d", errUsage, slot, len(g.Slots)-1)

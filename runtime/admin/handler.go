@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -14,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"splicenic/driver"
@@ -45,8 +45,6 @@ type server struct {
 	rt      *daemon.Daemon // nil: none
 	boots   Boots          // nil: nobody lets the card boot
 	started time.Time
-
-	flashing sync.Mutex // of who uses the flash's registers
 }
 
 // endpoint answers one kind of request with a value to be written as JSON.
@@ -90,6 +88,7 @@ var endpoints = []endpoint{
 	{"PUT /v1/flash/next", "set next boot slot", (*server).setNext},
 	{"GET /v1/boot", "show boot", (*server).bootState},
 	{"POST /v1/boot", "boot card", (*server).boot},
+	{"POST /v1/boot/plan", "plan boot", (*server).bootPlan},
 }
 
 // Handler answers requests about the card of src. rt is the runtime that drives it, nil where none does.
@@ -191,9 +190,30 @@ func body(r *http.Request, v any) error {
 	return fmt.Errorf("%w: %v", errUsage, err)
 }
 
+// whole is body for requests of which no part may be left out: what is not said must not be taken for 0, which is a sector
+// and a slot.
+func whole(r *http.Request, v any, names ...string) error {
+	var text json.RawMessage
+	if err := body(r, &text); err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	var said map[string]json.RawMessage
+	if err := cmp.Or(json.Unmarshal(text, &said), d.Decode(v)); err != nil {
+		return fmt.Errorf("%w: %v", errUsage, err)
+	}
+	for _, name := range names {
+		if x, ok := said[name]; !ok || string(x) == "null" {
+			return fmt.Errorf("%w: %q is missing", errUsage, name)
+		}
+	}
+	return nil
+}
+
 // number reads a number from the query; absent is zero.
 func number(r *http.Request, key string, most uint64) (uint64, error) {
-	s := r.FormValue(key)
+	s := r.URL.Query().Get(key)
 	if s == "" {
 		return 0, nil
 	}
@@ -446,7 +466,7 @@ func (s *server) cam(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.FormValue("limit") == "" {
+	if r.URL.Query().Get("limit") == "" {
 		limit = defaultLimit
 	}
 	return viewing(s, func(v *view.View) ([]view.CAMEntry, error) { return v.CAM(r.Context(), side, int(limit)) })
@@ -466,7 +486,7 @@ func (s *server) lookup(r *http.Request) (any, error) {
 
 // query reads a CAM key from the query.
 func query(r *http.Request) (q view.CAMQuery, err error) {
-	if q.Key.Addr, err = netip.ParseAddr(r.FormValue("address")); err != nil {
+	if q.Key.Addr, err = netip.ParseAddr(r.URL.Query().Get("address")); err != nil {
 		return q, fmt.Errorf("%w: address %v", errUsage, err)
 	}
 	q.Key.Protocol = 6
@@ -485,16 +505,16 @@ func query(r *http.Request) (q view.CAMQuery, err error) {
 		if err != nil {
 			return q, err
 		}
-		if r.FormValue(f.key) != "" {
+		if r.URL.Query().Get(f.key) != "" {
 			f.set(n)
 		}
 	}
-	if s := r.FormValue("vip"); s != "" {
+	if s := r.URL.Query().Get("vip"); s != "" {
 		if q.VIP, err = netip.ParseAddr(s); err != nil {
 			return q, fmt.Errorf("%w: vip %v", errUsage, err)
 		}
 	}
-	if s := r.FormValue("server"); s != "" {
+	if s := r.URL.Query().Get("server"); s != "" {
 		if q.Server, err = netip.ParseAddrPort(s); err != nil {
 			return q, fmt.Errorf("%w: server %v", errUsage, err)
 		}
@@ -507,7 +527,7 @@ func (s *server) page(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: page %q is no number", errUsage, r.PathValue("n"))
 	}
-	head := r.FormValue("head") == "1"
+	head := r.URL.Query().Get("head") == "1"
 	return viewing(s, func(v *view.View) (view.Page, error) { return v.Page(r.Context(), uint32(n), head) })
 }
 
@@ -520,7 +540,7 @@ func (s *server) connections(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := view.Filter{Service: r.FormValue("service"), State: r.FormValue("state"), Limit: int(limit)}
+	f := view.Filter{Service: r.URL.Query().Get("service"), State: r.URL.Query().Get("state"), Limit: int(limit)}
 	if err := known("state", f.State, view.States()); err != nil {
 		return nil, err
 	}
@@ -564,7 +584,9 @@ func (s *server) connection(r *http.Request) (any, error) {
 }
 
 func (s *server) explain(r *http.Request) (any, error) {
-	return viewing(s, func(v *view.View) (view.Explanation, error) { return v.Explain(r.Context(), r.FormValue("connection")) })
+	return viewing(s, func(v *view.View) (view.Explanation, error) {
+		return v.Explain(r.Context(), r.URL.Query().Get("connection"))
+	})
 }
 
 func (s *server) groups(r *http.Request) (any, error) {

@@ -39,6 +39,12 @@ groups:
 // open makes an emulated card and opens it.
 func open(t *testing.T) *driver.Card {
 	t.Helper()
+	c, _ := openBoth(t)
+	return c
+}
+
+func openBoth(t *testing.T) (*driver.Card, *emu.Card) {
+	t.Helper()
 	client, _ := port.Pair(port.MemConfig{})
 	server, _ := port.Pair(port.MemConfig{})
 	card, err := emu.New(emu.Config{Geometry: emu.Geometry{Pages: 256, Heads: 16, CamClientWords: 1024, CamServerWords: 2048}, Client: client, Server: server})
@@ -56,7 +62,7 @@ func open(t *testing.T) *driver.Card {
 		dev.Close()
 		card.Close()
 	})
-	return c
+	return c, card
 }
 
 // ask sends a request and decodes the answer.

@@ -13,7 +13,7 @@ func (s *server) services(r *http.Request) (any, error) {
 	if s.rt == nil {
 		return nil, errNoRuntime
 	}
-	traffic := r.FormValue("traffic") == "1"
+	traffic := r.URL.Query().Get("traffic") == "1"
 	c, ended := s.rt.Configuration(), s.rt.Ended()
 	list := []view.Service{}
 	if c != nil {

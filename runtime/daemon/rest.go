@@ -12,7 +12,7 @@ import (
 const restLook = 20 * time.Millisecond
 
 // Rest has the card take no new connections, and waits until those there are have ended, or ctx has. Run goes on meanwhile:
-// connections need it to end. It returns how many are left. Resume, or the card's next start, takes connections again.
+// connections need it to end. It returns how many are left. The card's next start takes connections again.
 func (d *Daemon) Rest(ctx context.Context) (left uint32, err error) {
 	if err := d.Do(func(c *driver.Card) error { return c.Accept(false) }); err != nil {
 		return 0, err
@@ -35,6 +35,3 @@ func (d *Daemon) Rest(ctx context.Context) (left uint32, err error) {
 		}
 	}
 }
-
-// Resume takes connections again after Rest.
-func (d *Daemon) Resume() error { return d.Do(func(c *driver.Card) error { return c.Accept(true) }) }

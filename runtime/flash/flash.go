@@ -15,7 +15,11 @@ import (
 // A Card is a driver.Card as package program wants it.
 type Card struct{ c *driver.Card }
 
-var _ program.Card = Card{}
+var (
+	_ program.Card   = Card{}
+	_ program.Trier  = Card{}
+	_ program.Sensor = Card{}
+)
 
 // Of returns the card as package program wants it.
 func Of(c *driver.Card) Card { return Card{c} }
@@ -80,6 +84,21 @@ func (f Card) SetNext(_ context.Context, slot int) error {
 		return fmt.Errorf("set the next boot slot to %d: %w", slot, device.ErrRange)
 	}
 	return f.c.SetBootNext(uint32(slot))
+}
+
+// Try loads the image of a slot once; what is next stays. The card leaves its bus.
+func (f Card) Try(ctx context.Context, slot int) error {
+	if slot < 0 || slot > int(regs.ConfigurationBootNextSlotMask) {
+		return fmt.Errorf("boot slot %d: %w", slot, device.ErrRange)
+	}
+	return f.c.TryBoot(ctx, uint32(slot))
+}
+
+// Alarms clears alarms that are over, and returns the others.
+func (f Card) Alarms(context.Context) (program.Alarms, error) {
+	f.c.ClearAlarms()
+	s, err := f.c.Sensors()
+	return program.Alarms{Temperature: s.Hot, Voltage: s.VccintFell || s.VccauxFell, Celsius: float64(s.Temperature) / 1000}, err
 }
 
 // Start loads the image of the next slot. The card leaves its bus.

@@ -8,8 +8,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
+	"splicenic/bitstream"
 	"splicenic/bitstream/program"
 	"splicenic/driver"
 	"splicenic/driver/discover"
@@ -21,6 +23,7 @@ import (
 type Config struct {
 	Slot   int
 	Expect program.Expectation
+	Bad    bool // boot an image that is recorded bad
 	// Drained says in the plan what became of the services. Empty: none ran.
 	Drained string
 	Choice  open.Choice
@@ -60,7 +63,7 @@ func Sequence(cfg Config) (*program.BootSequence, error) {
 	openCard := cfg.opener()
 	var before *links
 	s := &program.BootSequence{
-		Slot: cfg.Slot, Want: cfg.Expect, Say: cfg.Say, Return: cfg.Return,
+		Slot: cfg.Slot, Want: cfg.Expect, Bad: cfg.Bad, Say: cfg.Say, Return: cfg.Return,
 		Open: func(ctx context.Context) (program.Opened, error) {
 			dev, err := openCard(ctx)
 			if err != nil {
@@ -102,16 +105,40 @@ func Sequence(cfg Config) (*program.BootSequence, error) {
 	return s, nil
 }
 
-// mark records in the card's flash what became of a slot's image. Golden needs no record.
+// mark records in the card's flash what became of a slot's image. The factory's golden image needs no record; one that was
+// loaded has a rollback counter, which has to count once it ran.
 func mark(ctx context.Context, c program.Opened, slot int, good bool) error {
 	if slot == 0 {
-		return nil
+		r, err := program.OpenRecords(ctx, c)
+		if err != nil || r.Slot(0).State == program.Empty {
+			return err
+		}
 	}
 	state := program.Bad
 	if good {
 		state = program.Good
 	}
 	return program.Mark(ctx, c, slot, state)
+}
+
+// Describe writes a plan for a person.
+func Describe(w io.Writer, p *program.BootPlan) {
+	image := "of which the card's records say nothing"
+	if p.Image.State != program.Empty {
+		image = fmt.Sprintf("recorded %s: version %s, from %s", p.Image.State, orUnknown(p.Image.Version), orUnknown(p.Image.Source))
+	}
+	fmt.Fprintf(w, "boot slot %d, %s; slot %d runs now\n", p.Slot, image, p.Previous)
+	for _, s := range p.Steps {
+		fmt.Fprintln(w, "  "+s)
+	}
+	fmt.Fprintf(w, "%s; the card is away for about %.1f s, and within %.0f s it is known what runs\n", p.Reset, p.Seconds, p.AtMost)
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return bitstream.Printable(s)
 }
 
 // Explain says in a sentence what a sequence came to.
@@ -121,6 +148,8 @@ func Explain(out program.Outcome) string {
 		return fmt.Sprintf("slot %d runs: %q %s", out.Running, out.Identity.Name, out.Identity.Version)
 	case !out.Answers:
 		return "the card does not answer"
+	case out.Identity != nil && out.Identity.Bare():
+		return "only the card's shell runs: no image is loaded"
 	}
 	return fmt.Sprintf("slot %d runs, not slot %d", out.Running, out.Slot)
 }

@@ -121,6 +121,143 @@ func (b *bench) record(slot int) program.State {
 	return r.Slot(slot).State
 }
 
+// at calls f when a step begins.
+func (b *bench) at(step string, f func()) {
+	say := b.cfg.Say
+	b.cfg.Say = func(s string) {
+		say(s)
+		if s == step {
+			f()
+		}
+	}
+}
+
+// loaded records a slot as a load does.
+func (b *bench) loaded(slot int, r program.SlotRecord) {
+	b.Helper()
+	r.State, r.Bytes = program.Try, 1
+	b.opened(func(c *driver.Card) {
+		records, err := program.OpenRecords(b.Context(), runtimeflash.Of(c))
+		if err == nil {
+			err = records.Set(b.Context(), slot, r)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	})
+}
+
+// opened gives f the card while it is open.
+func (b *bench) opened(f func(*driver.Card)) {
+	b.Helper()
+	dev, err := open.Open(b.Context(), b.cfg.Choice, open.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer dev.Close()
+	c, err := driver.Open(b.Context(), dev, driver.Config{Shell: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	f(c)
+}
+
+// TestLinkDown: an image under which a link stays down goes, and is to blame only if the image before has the link.
+func TestLinkDown(t *testing.T) {
+	defer func(d time.Duration) { linkPatience = d }(linkPatience)
+	linkPatience = 200 * time.Millisecond
+	for _, tt := range []struct {
+		name   string
+		up     string // the step at which the link is back
+		mark   program.State
+		advice string
+	}{
+		{"the cable", "", program.Try, "it is so under slot 0, too, so that slot 1 is not to blame: look at the cable of the server port"},
+		{"the image", "boot slot 0", program.Bad, "load another image into slot 1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, encode(t, params("one", 1)), nil)
+			b.loaded(1, program.SlotRecord{})
+			b.at("boot slot 1", func() { b.emu.SetLinkDown(1, true) })
+			if tt.up != "" {
+				b.at(tt.up, func() { b.emu.SetLinkDown(1, false) })
+			}
+			out, err := b.boot()
+			if err == nil || !strings.Contains(err.Error(), "the link of the server port did not come up") || out.Booted || out.Running != 0 || out.Next != 0 {
+				t.Errorf("%v, %+v", err, out)
+			}
+			if !strings.Contains(out.Advice, tt.advice) {
+				t.Errorf("advice %q", out.Advice)
+			}
+			if got := b.record(1); got != tt.mark {
+				t.Errorf("slot 1 is recorded %s, want %s", got, tt.mark)
+			}
+		})
+	}
+}
+
+// errEnds is how a host ends in TestHostEnds.
+var errEnds = errors.New("the host ends")
+
+// TestHostEnds ends the host at each step of a boot, without a word, and takes the card's power: what comes up then is an
+// image that is known to run, and a card that was left alone can be opened and booted again.
+func TestHostEnds(t *testing.T) {
+	foreign := params("one", 1)
+	foreign.DataPathDigest ^= 1
+	for _, tt := range []struct {
+		name  string
+		image image.Params
+		steps []string
+		after []int // what the next power-on runs
+	}{
+		{"a good image", params("one", 1), []string{"boot slot 1", "wait for the card", "compare the image with what was expected", "health gate", ""}, []int{0, 0, 0, 0, 1}},
+		{"one of another map", foreign, []string{"boot slot 1", "wait for the card", "compare the image with what was expected", "health gate", "record slot 1 bad", "boot slot 0", ""}, []int{0, 0, 0, 0, 0, 0, 0}},
+	} {
+		for i, step := range tt.steps {
+			t.Run(tt.name+"/"+step, func(t *testing.T) {
+				b := newBench(t, encode(t, tt.image), nil)
+				if step != "" {
+					waits := 0
+					b.at(step, func() {
+						if waits++; waits == 1 {
+							panic(errEnds)
+						}
+					})
+				}
+				ended := func() (ended bool) {
+					defer func() {
+						if r := recover(); r != nil {
+							if r != any(errEnds) {
+								panic(r)
+							}
+							ended = true
+						}
+					}()
+					_, _ = b.boot()
+					return false
+				}()
+				if ended != (step != "") {
+					t.Fatalf("ended %v; said %q", ended, b.said)
+				}
+				if err := b.emu.PowerCycle(); err != nil {
+					t.Fatal(err)
+				}
+				b.opened(func(c *driver.Card) {
+					st, err := c.BootState()
+					if err != nil || int(st.Slot) != tt.after[i] || int(st.Next) != tt.after[i] || c.Mismatch() != nil {
+						t.Errorf("after power-on: %+v, %v, %v; want slot %d", st, err, c.Mismatch(), tt.after[i])
+					}
+				})
+				b.cfg.Say = nil
+				b.cfg.Slot = 0
+				if out, err := b.boot(); err != nil || !out.Booted {
+					t.Errorf("another boot: %v, %+v", err, out)
+				}
+			})
+		}
+	}
+}
+
 // TestBoot boots a good image, another one after it, and golden again.
 func TestBoot(t *testing.T) {
 	b := newBench(t, encode(t, params("one", 1)), encode(t, params("two", 2)))
@@ -141,6 +278,22 @@ func TestBoot(t *testing.T) {
 	if said := strings.Join(b.said, "\n"); !strings.Contains(said, "no port above it") || !strings.Contains(said, "nothing to drain") || !strings.Contains(said, "health gate") {
 		t.Errorf("said %s", said)
 	}
+}
+
+// TestGoldenCounts: an image that was loaded into the golden slot is recorded good when it ran, and its counter is the floor.
+func TestGoldenCounts(t *testing.T) {
+	b := newBench(t, nil, nil)
+	b.loaded(0, program.SlotRecord{State: program.Try, Version: "1.0.0", Rollback: 3, Signed: true})
+	b.opened(func(c *driver.Card) {
+		s := session{runtimeflash.Of(c), nil}
+		if err := mark(t.Context(), s, 0, true); err != nil {
+			t.Fatal(err)
+		}
+		r, err := program.OpenRecords(t.Context(), s)
+		if err != nil || r.Slot(0).State != program.Good || r.Floor() != 3 {
+			t.Errorf("%v: golden is %s, floor %d; want good, 3", err, r.Slot(0).State, r.Floor())
+		}
+	})
 }
 
 // TestBootRefused: what is not well goes back to what was, is recorded bad, and the reason is told.
@@ -164,12 +317,18 @@ func TestBootRefused(t *testing.T) {
 		why    string
 		mark   program.State
 	}{
-		{"blank", nil, nil, "slot 1 did not load: no_sync; the card fell back to slot 0", program.Bad},
+		{"blank", nil, nil, "slot 1 is empty", program.Empty},
+		{"no image", []byte("no image at all"), nil, "slot 1 did not load: no_sync; the card fell back to slot 0", program.Bad},
 		{"a bit flipped", bad, nil, "slot 1 did not load: crc", program.Bad},
 		{"foreign data path", encode(t, foreign), nil, "this release cannot drive it", program.Bad},
 		{"another version", encode(t, good), func(b *bench) { b.cfg.Expect.Version = "2.0.0" }, "version 1.0.0 instead of 2.0.0", program.Bad},
 		{"canary", encode(t, smaller), nil, "canary: write tables", program.Bad},
-		{"hot", encode(t, good), func(b *bench) { b.emu.SetSensors(emu.Sensors{Temperature: 99_000, Vccint: 1000, Vccaux: 1800}) }, "sensor alarm: it has 99.0 °C", program.Bad},
+		{"hot", encode(t, good), func(b *bench) {
+			b.at("boot slot 1", func() { b.emu.SetSensors(emu.Sensors{Temperature: 99_000, Vccint: 1000, Vccaux: 1800}) })
+		}, "sensor alarm: it has 99.0 °C", program.Bad},
+		{"hot before", encode(t, good), func(b *bench) { b.emu.SetSensors(emu.Sensors{Temperature: 99_000, Vccint: 1000, Vccaux: 1800}) }, "temperature alarm is set, at 99.0 °C", program.Empty},
+		{"another version than was loaded", encode(t, good), func(b *bench) { b.loaded(1, program.SlotRecord{Version: "1.0.1"}) }, "version 1.0.0 instead of 1.0.1", program.Bad},
+		{"another map than was loaded", encode(t, good), func(b *bench) { b.loaded(1, program.SlotRecord{DataPathDigest: 1}) }, "instead of 0x00000001", program.Bad},
 		{"stuck register", encode(t, good), func(b *bench) { b.emu.Stick(regs.ControlScratch, 1<<7, 0) }, "control.scratch holds 0x7fffff7e after 0x7ffffffe", program.Bad},
 		{"lost interrupts", encode(t, good), func(b *bench) { b.emu.LoseInterrupts(driver.VectorEvent, 1000) }, "interrupt vector 1 was raised and did not arrive", program.Bad},
 		{"no such slot", nil, func(b *bench) { b.cfg.Slot = 3 }, "slots 0 to 2", program.Empty},
@@ -206,7 +365,7 @@ func TestNotBack(t *testing.T) {
 		}
 	}
 	out, err := b.boot()
-	if !errors.Is(err, program.ErrNotBack) || !errors.Is(err, device.ErrDeviceLost) || out.Answers || !strings.Contains(out.Advice, "tries slot 1, and golden") {
+	if !errors.Is(err, program.ErrNotBack) || !errors.Is(err, device.ErrDeviceLost) || out.Answers || !strings.Contains(out.Advice, "tries slot 0, and golden") {
 		t.Errorf("%v, %+v", err, out)
 	}
 }

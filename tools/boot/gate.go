@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"splicenic/bitstream/program"
 	"splicenic/driver"
 	"splicenic/regs"
 	"splicenic/runtime/canary"
@@ -27,8 +28,10 @@ func linksOf(c *driver.Card) *links {
 	return l
 }
 
+// linkPatience is for autonegotiation.
+var linkPatience = 10 * time.Second
+
 const (
-	linkPatience      = 10 * time.Second // for autonegotiation
 	interruptPatience = 2 * time.Second
 	look              = 10 * time.Millisecond
 )
@@ -48,7 +51,7 @@ func gate(ctx context.Context, dev *open.Card, before links) (err error) {
 		func() error { return scratch(c) },
 		func() error { return interrupts(ctx, c) },
 		func() error { return sensors(c) },
-		func() error { return linksUp(ctx, c, before) },
+		func() error { return cable(linksUp(ctx, c, before), before) },
 		func() error { _, err := canary.Run(ctx, c, canary.Config{}); return err },
 	} {
 		if err := step(); err != nil {
@@ -112,6 +115,34 @@ func sensors(c *driver.Card) error {
 	return fmt.Errorf("sensor alarm: %s, beyond the limit that the card was told", strings.Join(list, ", "))
 }
 
+// A linkError is a link that stays down.
+type linkError struct{ port string }
+
+func (e *linkError) Error() string {
+	return fmt.Sprintf("the link of the %s port did not come up within %v; it was up before", e.port, linkPatience)
+}
+
+// cable gives a link that stays down the way to find out whether it is the image that keeps it down.
+func cable(err error, before links) error {
+	down, ok := errors.AsType[*linkError](err)
+	if !ok {
+		return err
+	}
+	return &program.OutsideError{
+		Err: err,
+		Still: func(ctx context.Context, c program.Opened) bool {
+			drv, err := driver.Open(ctx, c.(session).dev, driver.Config{})
+			if err != nil || drv.Mismatch() != nil {
+				return false
+			}
+			_, still := errors.AsType[*linkError](linksUp(ctx, drv, before))
+			_ = drv.Shutdown(ctx)
+			return still
+		},
+		What: fmt.Sprintf("look at the cable of the %s port and at what is at its other end until splicectl port list shows the link up", down.port),
+	}
+}
+
 // linksUp waits for the links that there were; where that is not known, for those of all ports that have a wire.
 func linksUp(ctx context.Context, c *driver.Card, before links) error {
 	by := time.Now().Add(linkPatience)
@@ -128,7 +159,7 @@ func linksUp(ctx context.Context, c *driver.Card, before links) error {
 			return err
 		}
 		if time.Now().After(by) {
-			return fmt.Errorf("the link of the %s port did not come up within %v; it was up before", down, linkPatience)
+			return &linkError{down}
 		}
 		t := time.NewTimer(look)
 		select {

@@ -23,8 +23,9 @@ func (c *Client) Program() program.Card { return flashClient{c} }
 // flashClient asks for everything anew: the runtime may have let the card boot meanwhile.
 type flashClient struct{ c *Client }
 
-// maxRead is how much one request reads.
-const maxRead = 64 << 10
+// maxRead is how much one request reads: on a busy machine, with a card behind a socket, a whole sector may take longer
+// than a request is waited for.
+const maxRead = 8 << 10
 
 func (f flashClient) info(ctx context.Context) (v admin.Flash, err error) {
 	_, err = f.c.Get(ctx, "flash", nil, &v)
@@ -62,6 +63,12 @@ func (f flashClient) Protected(ctx context.Context) (bool, error) {
 func (f flashClient) Identity(ctx context.Context) (program.Identity, error) {
 	v, err := f.info(ctx)
 	return v.Identity, err
+}
+
+// Alarms returns what the card's sensors have to say.
+func (f flashClient) Alarms(ctx context.Context) (program.Alarms, error) {
+	v, err := f.info(ctx)
+	return v.Alarms, err
 }
 
 // Boot returns the state of the boot logic.
@@ -123,13 +130,31 @@ const (
 	bootSilence = 2 * time.Minute
 )
 
+// BootPlan asks the runtime what a boot would do.
+func (c *Client) BootPlan(ctx context.Context, q admin.BootRequest) (*program.BootPlan, error) {
+	p := &program.BootPlan{}
+	_, err := c.Send(ctx, http.MethodPost, "boot/plan", q, p)
+	return p, lostCard(err)
+}
+
 // Boot has the runtime let its card boot, and waits until it is known what came of it. say is told each step.
 func (c *Client) Boot(ctx context.Context, q admin.BootRequest, say func(step string)) (st admin.BootState, err error) {
 	if _, err := c.Send(ctx, http.MethodPost, "boot", q, &st); err != nil {
 		return st, err
 	}
-	last, heard := "", time.Now()
-	for !st.Over() {
+	heard, told := time.Now(), 0
+	tell := func() {
+		for ; told < len(st.Steps); told++ {
+			if say != nil {
+				say(st.Steps[told])
+			}
+		}
+	}
+	for {
+		tell()
+		if st.Over() {
+			return st, nil
+		}
 		t := time.NewTimer(bootLook)
 		select {
 		case <-t.C:
@@ -149,16 +174,7 @@ func (c *Client) Boot(ctx context.Context, q admin.BootRequest, say func(step st
 		case gone(err):
 			return st, err
 		}
-		step := st.Step
-		if step == "" && !st.Over() {
-			step = st.State
-		}
-		if step != last && step != "" && say != nil {
-			say(step)
-		}
-		last = step
 	}
-	return st, nil
 }
 
 // gone says whether nobody listens any more.

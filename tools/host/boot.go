@@ -31,7 +31,8 @@ const (
 // booter is what the socket says of boots. It outlives the daemons.
 type booter struct {
 	log   *slog.Logger
-	asked chan admin.BootRequest // at most one
+	plan  func(admin.BootRequest) boot.Config // how its card would be booted
+	asked chan admin.BootRequest              // at most one
 
 	mu    sync.Mutex
 	state admin.BootState
@@ -39,7 +40,7 @@ type booter struct {
 }
 
 func newBooter(log *slog.Logger) *booter {
-	return &booter{log: log, asked: make(chan admin.BootRequest, 1), state: admin.BootState{State: admin.BootNone}}
+	return &booter{log: log, asked: make(chan admin.BootRequest, 1), state: admin.BootState{State: admin.BootNone, Steps: []string{}}}
 }
 
 // Ask has the card boot, soon.
@@ -50,9 +51,47 @@ func (b *booter) Ask(q admin.BootRequest) error {
 		return fmt.Errorf("a boot of slot %d is going on: %w", b.state.Slot, device.ErrBusy)
 	}
 	now := time.Now()
-	b.state = admin.BootState{State: admin.BootDraining, Slot: q.Slot, Began: &now}
+	b.state = admin.BootState{State: admin.BootDraining, Slot: q.Slot, Steps: []string{"drain the services"}, Began: &now}
 	b.asked <- q // there is room: whoever takes it is done with the one before
 	return nil
+}
+
+// Plan says what a boot would do.
+func (b *booter) Plan(ctx context.Context, q admin.BootRequest, c program.Card) (*program.BootPlan, error) {
+	cfg := b.plan(q)
+	patience := drainTime(q)
+	cfg.Drained = fmt.Sprintf("drain the services: new connections are refused, those there are have %v to end; then the runtime lets go of the card", patience)
+	s, err := boot.Sequence(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.Open = func(context.Context) (program.Opened, error) { return kept{c}, nil }
+	p, err := s.Plan(ctx)
+	if p != nil {
+		p.AtMost += patience.Seconds()
+	}
+	return p, err
+}
+
+// kept is a card that stays open.
+type kept struct{ program.Card }
+
+func (kept) Close() error { return nil }
+
+// Alarms are asked of cards that know them.
+func (k kept) Alarms(ctx context.Context) (program.Alarms, error) {
+	if s, ok := k.Card.(program.Sensor); ok {
+		return s.Alarms(ctx)
+	}
+	return program.Alarms{}, nil
+}
+
+// drainTime is how long connections may take to end.
+func drainTime(q admin.BootRequest) time.Duration {
+	if q.Drain == 0 {
+		return defaultDrain
+	}
+	return q.Drain
 }
 
 // State returns how far the last boot has come.
@@ -73,12 +112,43 @@ func (b *booter) change(f func(*admin.BootState)) {
 	f(&b.state)
 }
 
+// lost says whether the card did not come back.
+func (b *booter) lost() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state.Lost
+}
+
+// idle says whether no boot is going on.
+func (b *booter) idle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state.Over()
+}
+
+// stopped ends a boot after which no services run. err is why; nil: the runtime was told to end.
+func (b *booter) stopped(err error) {
+	why := "the runtime was told to end"
+	if err != nil {
+		why = err.Error()
+	}
+	b.change(func(st *admin.BootState) {
+		if st.Error == "" {
+			st.Error = why
+		} else if st.Error != why {
+			st.Error += "; and services do not run: " + why
+		}
+		st.Lost = st.Lost || errors.Is(err, device.ErrDeviceLost)
+	})
+	b.over(admin.BootEnded)
+}
+
 // over ends a boot. In another state than BootDone the runtime ends, too: it waits a while until that was told.
 func (b *booter) over(state string) {
 	told := make(chan struct{})
 	b.change(func(st *admin.BootState) {
 		now := time.Now()
-		st.State, st.Step, st.Ended = state, "", &now
+		st.State, st.Ended = state, &now
 		b.told = told
 	})
 	if state == admin.BootDone {
@@ -95,10 +165,7 @@ func (r *runner) obey(ctx context.Context, stop context.CancelCauseFunc) {
 	select {
 	case q := <-r.boots.asked:
 		r.request = q
-		patience := q.Drain
-		if patience == 0 {
-			patience = defaultDrain
-		}
+		patience := drainTime(q)
 		r.cfg.Log.Info("the card is to boot", "slot", q.Slot, "drain", patience)
 		drain, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
@@ -114,29 +181,38 @@ func (r *runner) obey(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// exchange boots, while nobody has the card. The error is nil where some image runs that a daemon may be started on.
-func (r *runner) exchange(ctx context.Context) error {
-	b, q := r.body, r.request
-	cfg := boot.Config{Slot: q.Slot, Choice: b.choice, Drained: "services are drained, and the runtime has let go of the card"}
+// bootConfig is how the card is booted.
+func (r *runner) bootConfig(q admin.BootRequest) boot.Config {
+	b := r.body
+	cfg := boot.Config{Slot: q.Slot, Bad: q.Bad, Choice: b.choice, Drained: "services are drained, and the runtime has let go of the card"}
 	if q.Expect != nil {
 		cfg.Expect = *q.Expect
 	}
-	var moving sync.WaitGroup
-	defer moving.Wait()
-	move, halt := context.WithCancel(context.WithoutCancel(ctx))
-	defer halt()
 	switch {
 	case b.Emulated():
 		cfg.Card = b.Card
-		moving.Go(func() { _ = b.Run(move) })
 	case b.socket != "" && b.choice.Body != open.VFIO:
 		cfg.Choice = open.Choice{Body: open.VFIOUser, Name: b.socket}
 	default:
 		cfg.Open = open.Config{VFIO: r.cfg.VFIO, Machine: r.cfg.Machine}
 	}
+	return cfg
+}
+
+// exchange boots, while nobody has the card. The error is nil where some image runs that a daemon may be started on.
+func (r *runner) exchange(ctx context.Context) error {
+	b, q := r.body, r.request
+	cfg := r.bootConfig(q)
+	var moving sync.WaitGroup
+	defer moving.Wait()
+	move, halt := context.WithCancel(context.WithoutCancel(ctx))
+	defer halt()
+	if b.Emulated() {
+		moving.Go(func() { _ = b.Run(move) })
+	}
 	cfg.Say = func(step string) {
 		r.cfg.Log.Info("boot: " + step)
-		r.boots.change(func(st *admin.BootState) { st.Step = step })
+		r.boots.change(func(st *admin.BootState) { st.Steps = append(st.Steps, step) })
 	}
 	var out program.Outcome
 	s, err := boot.Sequence(cfg)
@@ -145,7 +221,10 @@ func (r *runner) exchange(ctx context.Context) error {
 	}
 	lost := errors.Is(err, device.ErrDeviceLost) && !out.Answers
 	r.boots.change(func(st *admin.BootState) {
-		st.State, st.Step, st.Outcome, st.Lost = admin.BootStarting, "", &out, lost
+		st.State, st.Outcome, st.Lost = admin.BootStarting, &out, lost
+		if !lost {
+			st.Steps = append(st.Steps, "start the services")
+		}
 		if err != nil {
 			st.Error = err.Error()
 		}
@@ -161,6 +240,16 @@ func (r *runner) exchange(ctx context.Context) error {
 		r.cfg.Log.Error("boot: "+boot.Explain(out), "error", err, "do", out.Advice)
 	}
 	return nil
+}
+
+// warnOfTrial says so where a boot was cut short: its image runs, and nobody has looked whether it is well.
+func (r *runner) warnOfTrial() {
+	st, err := r.card.BootState()
+	if err != nil || st.Slot == st.Next || st.Fallback {
+		return
+	}
+	r.cfg.Log.Warn("the card runs an image that has not been confirmed: a boot was cut short, or another slot was made the next one",
+		"runs", st.Slot, "next power-on", st.Next, "do", fmt.Sprintf("splicectl bitstream boot %d --live lets it pass the health gate and stay; boot %d goes back", st.Slot, st.Next))
 }
 
 // serveBoot answers on the socket while no daemon does. The function it returns ends that.
@@ -194,12 +283,11 @@ func (r *runner) again(ctx context.Context, c *config.Config) error {
 		}
 	}
 	if err != nil || ctx.Err() != nil {
-		r.boots.change(func(st *admin.BootState) {
-			if st.Error == "" && err != nil {
-				st.Error = err.Error()
-			}
-		})
-		r.boots.over(admin.BootEnded)
+		if r.boots.lost() {
+			r.boots.over(admin.BootEnded) // why was told
+		} else {
+			r.boots.stopped(err)
+		}
 		quiet()
 		if err == nil {
 			err = r.body.end(context.WithoutCancel(ctx), stopAll)

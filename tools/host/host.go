@@ -82,11 +82,12 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	r := &runner{cfg: cfg, body: b, place: p, listener: listener, boots: newBooter(cfg.Log)}
+	r.boots.plan = r.bootConfig
 	defer func() { r.body.forget() }()
 	for {
 		err := r.run(ctx, c)
 		if !errors.Is(err, errBoot) {
-			r.ended()
+			r.ended(ctx, err)
 			return err
 		}
 		c = r.inForce
@@ -122,12 +123,16 @@ type runner struct {
 	quietBoot func()            // ends what answers on the socket until the daemon does; nil: nothing
 }
 
-// ended tells who waits for a boot that its daemon did not come up.
-func (r *runner) ended() {
-	if r.quietBoot != nil {
-		r.boots.over(admin.BootEnded)
-		r.hush()
+// ended tells who waits for a boot that its daemon did not come up, and why.
+func (r *runner) ended(ctx context.Context, err error) {
+	if r.boots.idle() {
+		return
 	}
+	if r.quietBoot == nil { // the daemon answered on the socket already
+		r.quietBoot = r.serveBoot(ctx)
+	}
+	r.boots.stopped(err)
+	r.hush()
 }
 
 // hush ends what answers on the socket while the card boots.
@@ -166,6 +171,7 @@ func (r *runner) operate(ctx context.Context, stop context.CancelCauseFunc, c *c
 	if err := r.card.Mismatch(); err != nil {
 		return err
 	}
+	r.warnOfTrial()
 	if err := r.body.ReleaseUnclaimed(); err != nil {
 		r.cfg.Log.Warn("memory of the runtime before is not all given back", "error", err)
 	}
@@ -183,7 +189,7 @@ func (r *runner) operate(ctx context.Context, stop context.CancelCauseFunc, c *c
 	serving.Go(func() { stop(unlessOver(ctx, r.daemon.Run(ctx))) })
 	serving.Go(func() {
 		stop(unlessOver(ctx, admin.Serve(ctx, r.listener, r.daemon, r.boots)))
-		if !errors.Is(context.Cause(ctx), errBoot) {
+		if !errors.Is(context.Cause(ctx), errBoot) && r.boots.idle() {
 			r.listener.Close()
 		}
 	})

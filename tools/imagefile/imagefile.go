@@ -1,57 +1,19 @@
-// Package imagefile opens files with FPGA images for the command line: by name or from standard input, and with errors
-// that say what was found where an image was wanted.
+// Package imagefile opens and writes files for the commands about FPGA images: by name or from standard input, and with
+// errors that say what was found where something else was wanted.
 package imagefile
 
 import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 
 	"splicenic/bitstream"
 	"splicenic/tools/control"
 )
 
-// kinds are what a path may lead to that is no file.
-var kinds = []struct {
-	mode fs.FileMode
-	name string
-}{
-	{fs.ModeDir, "a directory"},
-	{fs.ModeDevice, "a device node"},
-	{fs.ModeSocket, "a socket"},
-	{fs.ModeIrregular, "something that is no file"},
-}
-
-// Open opens a file; "-" is in, which may be nil where it was read before. The size is 0 where it is not known.
-func Open(name string, in io.Reader) (r io.ReadCloser, size int64, err error) {
-	if name == "-" {
-		if in == nil {
-			return nil, 0, control.Usage("standard input cannot be read a second time", "name a file")
-		}
-		return io.NopCloser(in), 0, nil
-	}
-	// Before it is opened: the opening of some devices does something.
-	s, err := os.Stat(name)
-	if err != nil {
-		return nil, 0, control.Usage(err.Error(), "check the path")
-	}
-	for _, k := range kinds {
-		if s.Mode()&k.mode != 0 {
-			return nil, 0, control.Usage(fmt.Sprintf("%s: got %s, wanted an FPGA image", name, k.name), "name a file")
-		}
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, 0, control.Usage(err.Error(), "check the path and its permissions")
-	}
-	return f, s.Size(), nil
-}
-
 // Read reads an image. Errors are control.Failures: what is no image is wrong usage, a broken image a failure.
 func Read(name string, in io.Reader, o bitstream.Options) (*bitstream.Image, error) {
-	r, size, err := Open(name, in)
+	r, size, err := open(name, in)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +25,7 @@ func Read(name string, in io.Reader, o bitstream.Options) (*bitstream.Image, err
 	}
 	f := control.Explain(name, err)
 	if n, ok := errors.AsType[*bitstream.NotImage](err); ok {
-		f = control.Usage(fmt.Sprintf("%s: got %s, wanted an FPGA image", name, n.Got), n.Do)
+		f = control.Usage(fmt.Sprintf("%s: got %s, wanted "+image, name, n.Got), n.Do)
 	}
 	return nil, f
 }

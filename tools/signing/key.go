@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"splicenic/bitstream/container"
 	"splicenic/tools/control"
+	"splicenic/tools/imagefile"
 )
 
 // KeyDir holds the public keys that this machine trusts, one or more a file *.pub.
@@ -29,6 +31,12 @@ type Pair struct {
 
 // Keygen makes a key pair: base.key, for its owner alone, and base.pub. It overwrites nothing.
 func Keygen(base string) (Pair, error) {
+	if s, err := os.Stat(base); err == nil {
+		return Pair{}, control.Usage(fmt.Sprintf("%s: got %s, wanted a name for new files", base, imagefile.Kind(s.Mode())), "keygen NAME writes NAME.key and NAME.pub")
+	}
+	if ext := filepath.Ext(base); ext == ".key" || ext == ".pub" || filepath.Base(base) == "." || os.IsPathSeparator(base[len(base)-1]) {
+		return Pair{}, control.Usage(fmt.Sprintf("got %q, wanted a name without .key and .pub", base), "keygen NAME writes NAME.key and NAME.pub")
+	}
 	_, k, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return Pair{}, err
@@ -57,20 +65,15 @@ func create(name string, text []byte, mode fs.FileMode) error {
 		return control.Usage(err.Error(), "name a file in a directory that can be written")
 	}
 	_, err = f.Write(text)
-	return errors.Join(err, f.Close())
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
 }
 
 // PrivateKey reads the key that signs.
 func PrivateKey(name string) (ed25519.PrivateKey, error) {
-	text, err := read(name)
-	if err != nil {
-		return nil, err
-	}
-	k, err := container.ParsePrivateKey(text)
-	if err != nil {
-		return nil, control.Usage(fmt.Sprintf("%s is no private key: %v", name, err), "splicectl bitstream keygen NAME makes one, NAME.key")
-	}
-	return k, nil
+	return keys(name, "a private key", "splicectl bitstream keygen NAME makes one, NAME.key", container.ParsePrivateKey)
 }
 
 // Trusted reads the keys whose signatures count: those in the named files, or in KeyDir where none is named.
@@ -79,49 +82,41 @@ func Trusted(files []string) ([]ed25519.PublicKey, error) {
 		files, _ = filepath.Glob(filepath.Join(KeyDir, "*.pub"))
 		slices.Sort(files)
 	}
-	var keys []ed25519.PublicKey
+	var all []ed25519.PublicKey
 	for _, name := range files {
-		text, err := read(name)
+		k, err := keys(name, "a public key", "name the .pub file that splicectl bitstream keygen wrote", container.ParsePublicKeys)
 		if err != nil {
 			return nil, err
 		}
-		k, err := container.ParsePublicKeys(text)
-		if err != nil {
-			return nil, control.Usage(fmt.Sprintf("%s holds no public key: %v", name, err), "name the .pub file that splicectl bitstream keygen wrote")
-		}
-		keys = append(keys, k...)
+		all = append(all, k...)
 	}
-	return keys, nil
+	return all, nil
 }
 
-// read reads a small regular file.
-func read(name string) ([]byte, error) {
-	s, err := os.Stat(name)
-	switch {
-	case err != nil:
-		return nil, control.Usage(err.Error(), "check the path")
-	case !s.Mode().IsRegular():
-		return nil, control.Usage(fmt.Sprintf("got %s, which is a %s; wanted a file with a key", name, kind(s.Mode())), "name a .key or .pub file")
-	case s.Size() > maxKeyFile:
-		return nil, control.Usage(fmt.Sprintf("%s has %d bytes, a file with keys at most %d", name, s.Size(), maxKeyFile), "name a .key or .pub file")
-	}
-	b, err := os.ReadFile(name)
+// keys reads a small file and parses it. Errors say what is in it instead of what was wanted.
+func keys[K any](name, wanted, do string, parse func(text []byte) (K, error)) (k K, err error) {
+	f, size, err := imagefile.OpenFile(name, wanted)
 	if err != nil {
-		return nil, control.Usage(err.Error(), "name a file that can be read")
+		return k, err
 	}
-	return b, nil
-}
-
-func kind(m fs.FileMode) string {
-	switch {
-	case m.IsDir():
-		return "directory"
-	case m&fs.ModeDevice != 0:
-		return "device node"
-	case m&fs.ModeNamedPipe != 0:
-		return "pipe"
-	case m&fs.ModeSocket != 0:
-		return "socket"
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
+	if err != nil {
+		return k, control.Usage(err.Error(), "name a file that can be read")
 	}
-	return "special file"
+	if len(text) > maxKeyFile {
+		what := imagefile.What(text)
+		if size > maxKeyFile {
+			what += fmt.Sprintf(", of %d bytes", size)
+		}
+		return k, control.Usage(fmt.Sprintf("%s: got %s, wanted %s", name, what, wanted), do)
+	}
+	if k, err = parse(text); err == nil {
+		return k, nil
+	}
+	what := imagefile.What(text)
+	if what == wanted {
+		what += " that cannot be used: " + err.Error()
+	}
+	return k, control.Usage(fmt.Sprintf("%s: got %s, wanted %s", name, what, wanted), do)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,18 +66,32 @@ func TestWrongFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	empty, big := filepath.Join(dir, "empty"), filepath.Join(dir, "big")
-	if err := errors.Join(os.WriteFile(empty, nil, 0o600), os.WriteFile(big, make([]byte, maxKeyFile+1), 0o600)); err != nil {
+	file := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	empty, big := file("empty", nil), file("big", make([]byte, maxKeyFile+1))
+	image := file("top.bit", []byte("\x00\x09\x0f\xf0\x0f\xf0\x0f\xf0\x0f\xf0\x00\x00\x01a\x00\x04top\x00"))
+	rsa := file("rsa.key", []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"))
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ file, private, public string }{
-		{dir, "directory", "directory"},
-		{"/dev/null", "device node", "device node"},
-		{empty, "no PEM block", "no PEM block"},
-		{big, "65537 bytes", "65537 bytes"},
+		{dir, "got a directory, wanted a private key", "got a directory, wanted a public key"},
+		{"/dev/null", "got a device node, wanted a private key", "got a device node, wanted a public key"},
+		{"/dev/zero", "got a device node", "got a device node"},
+		{pipe, "got a pipe, wanted a private key", "got a pipe, wanted a public key"},
+		{empty, "got an empty file, wanted a private key", "got an empty file, wanted a public key"},
+		{big, "got a file of format blank, of 65537 bytes, wanted a private key", "wanted a public key"},
+		{image, "got a file of format xilinx-bit, wanted a private key", "got a file of format xilinx-bit, wanted a public key"},
+		{rsa, "got a private key that cannot be used: ", "got a private key, wanted a public key"},
 		{filepath.Join(dir, "none"), "no such file", "no such file"},
-		{p.Private, "", "got PEM block"},
-		{p.Public, "got PEM block", ""},
+		{p.Private, "", "got a private key, wanted a public key"},
+		{p.Public, "got a public key, wanted a private key", ""},
 	} {
 		_, err := PrivateKey(c.file)
 		_, err2 := Trusted([]string{c.file})

@@ -54,6 +54,7 @@ type Verdict struct {
 	Key       string              `json:"key"` // that signed; empty: nobody did
 	Accepted  bool                `json:"accepted"`
 	Findings  []bitstream.Finding `json:"findings"`
+	Notes     []string            `json:"notes,omitempty"` // about the file
 }
 
 // Verify compares an image with what is wanted.
@@ -62,7 +63,7 @@ func Verify(name string, img *bitstream.Image, w Wanted) (Verdict, error) {
 	if err != nil {
 		return Verdict{}, err
 	}
-	v := Verdict{File: name, Format: img.Format, Integrity: img.Check, Findings: bitstream.Admit(img, a)}
+	v := Verdict{File: name, Format: img.Format, Integrity: img.Check, Findings: bitstream.Admit(img, a), Notes: img.Notes}
 	if img.Container != nil {
 		v.Key = container.ID(img.Container.Key)
 	}
@@ -98,5 +99,8 @@ func Text(w io.Writer, v Verdict) {
 	fmt.Fprintf(w, "%-9s %s\n", "integrity", integrity)
 	for _, f := range v.Findings {
 		fmt.Fprintf(w, "%-9s %s: %s\n", f.Severity, f.Rule, f.Text)
+	}
+	for _, n := range v.Notes {
+		fmt.Fprintf(w, "%-9s %s\n", "note", n)
 	}
 }

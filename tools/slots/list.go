@@ -1,13 +1,15 @@
 package slots
 
 import (
+	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"encoding/binary"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
+	"splicenic/bitstream"
 	"splicenic/bitstream/program"
 )
 
@@ -32,13 +34,16 @@ type Listed struct {
 	Golden  bool `json:"golden"`
 	Running bool `json:"running"`
 	Next    bool `json:"next"`
+
+	Name  string   `json:"name,omitempty"`  // of the image, where it runs
+	Parts []string `json:"parts,omitempty"` // that the IDCODE at the start of the image stands for
 }
 
 // Look finds out what is in a card's slots. It goes by the records, and looks only at the start of a slot.
 func Look(ctx context.Context, s *Session) (*List, error) {
 	r, err := program.OpenRecords(ctx, s)
 	if err != nil {
-		return nil, explain("this", err)
+		return nil, explain("the slots are not listed", err)
 	}
 	l := &List{Card: s.Where, Floor: r.Floor(), Note: r.Note, Slots: []Listed{}}
 	if l.Identity, err = s.Identity(ctx); err != nil {
@@ -67,25 +72,51 @@ func Look(ctx context.Context, s *Session) (*List, error) {
 		for _, b := range page {
 			blank = blank && b == 0xff
 		}
-		l.Slots = append(l.Slots, Listed{
+		x := Listed{
 			Slot: i, Offset: slot.Offset, Room: slot.Bytes, SlotRecord: r.Slot(i), Blank: blank,
-			Golden: i == 0, Running: i == l.Boot.Running, Next: i == l.Boot.Next,
-		})
+			Golden: i == 0, Running: i == l.Boot.Running, Next: i == l.Boot.Next, Parts: parts(page),
+		}
+		if x.Running { // the card knows better than any record
+			x.Name, x.Version, x.DataPathDigest = l.Identity.Name, l.Identity.Version, l.Identity.DataPathDigest
+		}
+		l.Slots = append(l.Slots, x)
 	}
 	return l, nil
+}
+
+// parts are what the start of an image is for: the packets of a stream name the IDCODE at once.
+func parts(page []byte) []string {
+	const sync, writeIDCode = 0xaa995566, 0x30018001
+	i := bytes.Index(page, binary.BigEndian.AppendUint32(nil, sync))
+	if i < 0 {
+		return nil
+	}
+	for i += 4; i+8 <= len(page); i += 4 {
+		if binary.BigEndian.Uint32(page[i:]) == writeIDCode {
+			return bitstream.Names(binary.BigEndian.Uint32(page[i+4:]))
+		}
+	}
+	return nil
 }
 
 // Text writes the list for a person.
 func (l *List) Text(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SLOT\tSTATE\tVERSION\tDATA PATH\tBYTES\tSHA-256\tROLLBACK\tFROM\t")
+	fmt.Fprintln(t, "SLOT\tSTATE\tNAME\tVERSION\tDATA PATH\tPART\tBYTES\tSHA-256\tROLLBACK\tFROM\t")
 	for _, s := range l.Slots {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%.12s\t%s\t%s\t\n", s.marks(l.Boot.Fallback), s.says(), or(s.Version), known(s.DataPathDigest, "%08x"), known(s.Bytes, "%d"), or(s.SHA256), known(s.Rollback, "%d"), or(s.Source))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.12s\t%s\t%s\t\n", s.marks(l.Boot.Fallback), s.says(), or(s.Name), or(s.Version), known(s.DataPathDigest, "%08x"), or(strings.Join(s.Parts, ", ")), known(s.Bytes, "%d"), or(s.SHA256), known(s.Rollback, "%d"), or(s.Source))
 	}
 	_ = t.Flush()
-	fmt.Fprintf(w, "runs: %s %s", l.Identity.Name, l.Identity.Version)
-	if l.Boot.Fallback {
+	runs := bitstream.Printable(l.Identity.Name) + " " + l.Identity.Version
+	if l.Identity.Bare() {
+		runs = "only the shell, no image is loaded,"
+	}
+	fmt.Fprintf(w, "runs: %s on board %d, IDCODE %s", runs, l.Identity.Board, part(l.Identity.IDCode))
+	switch {
+	case l.Boot.Fallback && l.Boot.Next != l.Boot.Running:
 		fmt.Fprintf(w, ", because slot %d did not boot: %s", l.Boot.Next, l.Boot.Error)
+	case l.Boot.Fallback: // what is next was changed since, so that nobody knows which slot it was
+		fmt.Fprintf(w, ", because the image that was booted last did not load: %s", l.Boot.Error)
 	}
 	fmt.Fprintf(w, "\nrollback floor: %d\n", l.Floor)
 	if a := l.Sensors; a != nil {
@@ -100,11 +131,16 @@ func (l *List) Text(w io.Writer) {
 	}
 }
 
+func part(id uint32) string {
+	return strings.TrimSpace(fmt.Sprintf("%08x %s", id, strings.Join(bitstream.Names(id), ", ")))
+}
+
+// or is text out of a card for a terminal.
 func or(s string) string {
 	if s == "" {
 		return "-"
 	}
-	return s
+	return bitstream.Printable(s)
 }
 
 func known(v uint32, format string) string {
@@ -139,28 +175,4 @@ func (s *Listed) says() string {
 		return "empty"
 	}
 	return "not recorded"
-}
-
-// A Copy is a slot's image as it was read back.
-type Copy struct {
-	Slot     int    `json:"slot"`
-	Bytes    int    `json:"bytes"`
-	SHA256   string `json:"sha256"`
-	Recorded string `json:"recorded_sha256,omitempty"`
-	Ends     string `json:"ends"` // how its end was found
-}
-
-// Readback reads a slot's image: as many bytes as its record says, or as its packets take; else all up to the ones at the
-// end. It is an error, after all was written, if the hash is not the recorded one.
-func Readback(ctx context.Context, s *Session, slot int, progress func(program.Event)) (*Copy, []byte, error) {
-	img, err := program.Readback(ctx, s, slot, progress)
-	if err != nil {
-		return nil, nil, explain("this", err)
-	}
-	sum := sha256.Sum256(img.Bytes)
-	c := &Copy{Slot: slot, Bytes: len(img.Bytes), SHA256: hex.EncodeToString(sum[:]), Recorded: img.Record.SHA256, Ends: img.Ends}
-	if img.Record.State == program.Empty || img.Record.State == program.Writing {
-		c.Recorded = ""
-	}
-	return c, img.Bytes, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"splicenic/bitstream/program"
@@ -19,40 +20,63 @@ func Plan(ctx context.Context, s *Session, img *Image, r Request, progress func(
 	}
 	o := program.Options{Slot: r.Slot, Golden: r.Golden, Running: r.Running, Boots: r.Boots, About: img.About(r.File), Progress: progress}
 	if r.Raw {
-		p, err := program.NewRawPlan(ctx, s, img.Segments, o)
-		return annotated(p, img.Notes), explain(r.File, err)
+		p, err := program.NewRawPlan(ctx, s.Card, img.Segments, o)
+		return annotated(p, r, img.Notes), explain(r.File+" is not loaded", err)
 	}
 	var slot *program.Slot
-	if g, err := s.Geometry(ctx); err == nil && r.Slot >= 0 && r.Slot < len(g.Slots) {
-		slot = &g.Slots[r.Slot]
+	if g, err := s.Geometry(ctx); err == nil {
+		if at := img.image.Segments[0].Address; o.Slot == program.Auto && at != 0 { // the file has chosen
+			o.Slot = slices.IndexFunc(g.Slots, func(s program.Slot) bool { return at >= s.Offset && at-s.Offset < s.Bytes })
+			if o.Slot < 0 {
+				return nil, control.Refuse(r.File+" is not loaded", fmt.Sprintf("the file is for flash address %#08x, which is in no slot of this card", at), "build the file for a slot's address, or for address 0 and name a --slot")
+			}
+		}
+		if o.Slot >= 0 && o.Slot < len(g.Slots) {
+			slot = &g.Slots[o.Slot]
+		}
 	}
 	notes, err := img.Fit(r.File, id, slot)
 	if err != nil {
 		return nil, err
 	}
 	notes = append(notes, img.Notes...)
-	p, err := program.NewPlan(ctx, s, img.Bytes, o)
-	return annotated(p, notes), explain(r.File, err)
+	p, err := program.NewPlan(ctx, s.Card, img.Bytes, o)
+	return annotated(p, r, notes), explain(r.File+" is not loaded", err)
 }
 
-func annotated(p *program.Plan, notes []string) *program.Plan {
-	if p != nil {
-		p.Notes = append(p.Notes, notes...)
+// annotated adds notes, and what was forced.
+func annotated(p *program.Plan, r Request, notes []string) *program.Plan {
+	if p == nil {
+		return nil
+	}
+	p.Notes = append(p.Notes, notes...)
+	for _, f := range []struct {
+		is         bool
+		flag, what string
+	}{
+		{r.Golden && p.Slot <= 0, "--force-golden", "the golden slot may be written"},
+		{r.Running, "--force-running", "the slot whose image runs may be written"},
+		{r.Unsigned, "--unsigned", "a signature is not asked for"},
+		{r.Raw, "--raw", "nothing is asked of the bytes"},
+	} {
+		if f.is {
+			p.Notes = append(p.Notes, "forced, "+f.flag+": "+f.what)
+		}
 	}
 	return p
 }
 
 // explain makes refusals of the engine's those of the command.
-func explain(file string, err error) error {
+func explain(what string, err error) error {
 	if r, ok := errors.AsType[*program.Refused](err); ok {
-		return control.Refuse(file+" is not loaded", r.Error(), r.Do)
+		return control.Refuse(what, r.Error(), r.Do)
 	}
 	return err
 }
 
 // Run does what a plan says.
 func Run(ctx context.Context, p *program.Plan, progress func(program.Event)) error {
-	return explain("this", p.Run(ctx, progress))
+	return explain("the image is not loaded", p.Run(ctx, progress))
 }
 
 // Describe writes a plan for a person.
@@ -62,7 +86,9 @@ func Describe(w io.Writer, p *program.Plan) {
 		to = "the flash, raw"
 	}
 	fmt.Fprintf(w, "%d bytes, SHA-256 %s\nto %s, at %#x\n", p.Bytes, p.SHA256, to, p.Offset)
-	if p.Nothing() {
+	if p.Nothing() && p.Record {
+		fmt.Fprintf(w, "nothing to write: the flash holds these bytes already; only the slot's record changes, to %s\n", p.State)
+	} else if p.Nothing() {
 		fmt.Fprintln(w, "nothing to do: the flash holds these bytes already")
 	} else {
 		fmt.Fprintf(w, "sectors: %d to write, %d to erase, %d hold already what they should; about %s\n", p.Write, p.Erase, p.Skip, seconds(p.Seconds))
@@ -81,11 +107,11 @@ func Describe(w io.Writer, p *program.Plan) {
 	}
 }
 
-// runs writes steps that do the same to sectors one after the other in one line.
+// runs writes steps that do the same to sectors side by side in one line.
 func runs(w io.Writer, p *program.Plan) {
 	for i := 0; i < len(p.Steps); {
 		s, k := p.Steps[i], i+1
-		for k < len(p.Steps) && p.Steps[k].Erase == s.Erase && p.Steps[k].Write == s.Write && p.Steps[k].Address > p.Steps[k-1].Address {
+		for k < len(p.Steps) && p.Steps[k].Erase == s.Erase && p.Steps[k].Write == s.Write && p.Steps[k].Address-p.Steps[k-1].Address == p.SectorBytes() {
 			k++
 		}
 		what := "leave"
@@ -108,6 +134,9 @@ func runs(w io.Writer, p *program.Plan) {
 
 func seconds(s float64) string {
 	d := time.Duration(s * float64(time.Second))
+	if d < 50*time.Millisecond {
+		return "0.1s"
+	}
 	if d < 10*time.Second {
 		return d.Round(100 * time.Millisecond).String()
 	}

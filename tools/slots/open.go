@@ -2,8 +2,11 @@ package slots
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,6 +60,13 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Write && choice.Body == open.Emulator && choice.Note != "" { // nobody named it
+		do := "name a card: --card vfio-user:SOCKET is that of a card process, and splicectl card serve --card emu --flash FILE is one that keeps what is written; --card emu tries it on a card that is gone afterwards"
+		if left := strings.TrimSuffix(socket(cfg), ".sock") + ".card.sock"; isSocket(left) {
+			do = "a runtime has left its card process there: say --card vfio-user:" + left
+		}
+		return nil, control.Refuse("there is no card to write", choice.Note+", and would be gone when this command ends", do)
+	}
 	unlock := func() error { return nil }
 	if cfg.Write && choice.Body != open.Emulator {
 		if unlock, err = lock(lockPath(cfg, choice)); err != nil {
@@ -80,6 +90,11 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	return &Session{card{flash.Of(drv), drv}, choice.String(), func() error { return errors.Join(dev.Detach(), unlock()) }}, nil
 }
 
+func isSocket(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().Type() == os.ModeSocket
+}
+
 // behind opens the card of a runtime, which goes on driving it.
 func behind(cl *control.Client, cfg Config) (*Session, error) {
 	unlock := func() error { return nil }
@@ -89,7 +104,15 @@ func behind(cl *control.Client, cfg Config) (*Session, error) {
 			return nil, errors.Join(err, cl.Close())
 		}
 	}
-	return &Session{cl.Program(), cl.Where, func() error { return errors.Join(cl.Close(), unlock()) }}, nil
+	return &Session{driven{cl.Program(), cl}, cl.Where, func() error { return errors.Join(cl.Close(), unlock()) }}, nil
+}
+
+// LockRuntime keeps loads and boots of the card of the runtime at the socket out until unlock is called.
+func LockRuntime(cfg Config) (unlock func() error, err error) { return lock(socket(cfg) + ".load") }
+
+// LockCard does the same for a card without a runtime.
+func LockCard(cfg Config, c open.Choice) (unlock func() error, err error) {
+	return lock(lockPath(cfg, c))
 }
 
 // lockPath is beside the socket of the card's process, or where the runtime's would be.
@@ -107,16 +130,16 @@ func socket(cfg Config) string {
 	return cfg.Socket
 }
 
-// lock keeps other loaders out until unlock is called or this process ends. The file stays: who removes it lets two in.
+// lock keeps other loads and boots out until unlock is called or this process ends. The file stays: who removes it lets two in.
 func lock(path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock the card against other loaders: %w", err)
+		return nil, fmt.Errorf("lock the card against other loads: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another load is writing this card's flash: %w", device.ErrBusy)
+			return nil, fmt.Errorf("another load is writing this card's flash, or it boots: %w", device.ErrBusy)
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -132,10 +155,47 @@ type card struct {
 // Alarms clears alarms that are over and returns the others.
 func (c card) Alarms(context.Context) (program.Alarms, error) {
 	c.drv.Store(regs.SensorAlarm, c.drv.Load(regs.SensorAlarm))
-	a := c.drv.Load(regs.SensorAlarm)
+	return alarms(c.drv.Load(regs.SensorAlarm), c.drv.Load(regs.SensorTemperature)), c.drv.Err()
+}
+
+func alarms(alarm, temperature uint32) program.Alarms {
 	return program.Alarms{
-		Temperature: regs.SensorAlarmTemperature(a) != 0,
-		Voltage:     regs.SensorAlarmVccint(a) != 0 || regs.SensorAlarmVccaux(a) != 0,
-		Celsius:     float64(int32(regs.SensorTemperatureValue(c.drv.Load(regs.SensorTemperature)))<<8>>8) / 1000,
-	}, c.drv.Err()
+		Temperature: regs.SensorAlarmTemperature(alarm) != 0,
+		Voltage:     regs.SensorAlarmVccint(alarm) != 0 || regs.SensorAlarmVccaux(alarm) != 0,
+		Celsius:     float64(int32(regs.SensorTemperatureValue(temperature))<<8>>8) / 1000,
+	}
+}
+
+// driven adds the sensors to the card of a runtime.
+type driven struct {
+	program.Card
+	cl *control.Client
+}
+
+// Alarms does the same through the runtime.
+func (d driven) Alarms(ctx context.Context) (program.Alarms, error) {
+	alarm, temperature := regs.SensorAlarm.Name(), regs.SensorTemperature.Name()
+	read := func() (program.Alarms, error) {
+		var list []struct {
+			Name  string
+			Value uint32
+		}
+		if _, err := d.cl.Get(ctx, "registers", url.Values{"name": {alarm, temperature}}, &list); err != nil {
+			return program.Alarms{}, err
+		}
+		values := map[string]uint32{}
+		for _, r := range list {
+			values[r.Name] = r.Value
+		}
+		return alarms(values[alarm], values[temperature]), nil
+	}
+	a, err := read()
+	if err != nil || !a.Temperature && !a.Voltage {
+		return a, err
+	}
+	every := regs.SensorAlarmTemperatureMask | regs.SensorAlarmVccintMask | regs.SensorAlarmVccauxMask
+	if _, err := d.cl.Send(ctx, http.MethodPut, "registers", admin.Store{Name: alarm, Value: json.RawMessage(fmt.Sprint(every))}, nil); err != nil {
+		return a, err
+	}
+	return read()
 }

@@ -10,8 +10,8 @@ import (
 )
 
 func bitstreamInfoCommand(e *env) *cobra.Command {
-	c := leaf("info FILE...", "What image files hold: format, design, part, date, IDCODEs, and whether they are whole; -: standard input", cobra.MinimumNArgs(1), func(_ context.Context, args []string) error {
-		reports, fault := imagefile.Info(args, e.in, func(text string) { fmt.Fprintln(e.err, "error:", text) })
+	c := leaf("info FILE...", "What image files hold: format, design, part, date, IDCODEs, and whether they are whole; -: standard input", cobra.MinimumNArgs(1), func(ctx context.Context, args []string) error {
+		reports, fault := imagefile.Info(args, imagefile.Until(ctx, e.in), func(text string) { fmt.Fprintln(e.err, "error:", text) })
 		if len(reports) > 0 || e.json() {
 			if err := say(e, reports, imagefile.Text); err != nil {
 				return err
