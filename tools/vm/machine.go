@@ -93,8 +93,9 @@ func (cfg *Config) arguments(initrd, socket, console string) []string {
 		a = append(a, "-device", fmt.Sprintf("pcie-root-port,id=rp%d,chassis=%d,slot=%d", i, i+1, i+1),
 			"-device", fmt.Sprintf(`{"driver":"vfio-user-pci","bus":"rp%d","socket":{"type":"unix","path":%q}}`, i, card))
 	}
+	// no_timer_check: a host that is busy lets the kernel's count of ticks at the start fail, and the kernel panic.
 	return append(a, "-kernel", cfg.Kernel.image(), "-initrd", initrd,
-		"-append", strings.TrimSpace("console=ttyS0 panic=-1 intel_iommu=on quiet "+cfg.Append))
+		"-append", strings.TrimSpace("console=ttyS0 panic=-1 intel_iommu=on no_timer_check quiet "+cfg.Append))
 }
 
 func orElse(n, otherwise int) int {
