@@ -3,6 +3,8 @@ package vfiouser
 import (
 	"bytes"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -11,9 +13,29 @@ import (
 	"splicenic/driver/device/devicetest"
 )
 
-// blockServer serves BAR0 as memory and notes the sizes of accesses. It refuses what is larger than most.
-func blockServer(t *testing.T, most int, sizes *[]string) (c *Client, memory []byte) {
-	memory = make([]byte, 4096)
+// blockCard is BAR0 as memory, and the sizes of the accesses to it.
+type blockCard struct {
+	mu     sync.Mutex
+	memory [4096]byte
+	sizes  []string
+}
+
+// holds says whether the memory has p at a place.
+func (b *blockCard) holds(at int, p []byte) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return bytes.Equal(b.memory[at:][:len(p)], p)
+}
+
+func (b *blockCard) accesses() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.sizes)
+}
+
+// blockServer serves a blockCard that refuses what is larger than most.
+func blockServer(t *testing.T, most int) (*Client, *blockCard) {
+	card := &blockCard{}
 	path, _ := fakeServer(t, func(r *rawClient, m message) bool {
 		if m.cmd != cmdRegionRead && m.cmd != cmdRegionWrite {
 			return false
@@ -22,7 +44,9 @@ func blockServer(t *testing.T, most int, sizes *[]string) (c *Client, memory []b
 		if a.region != 0 {
 			return false
 		}
-		*sizes = append(*sizes, fmt.Sprint(m.cmd, " ", a.count))
+		card.mu.Lock()
+		defer card.mu.Unlock()
+		card.sizes = append(card.sizes, fmt.Sprint(m.cmd, " ", a.count))
 		switch {
 		case int(a.count) > most:
 			b := start(nil)
@@ -30,10 +54,10 @@ func blockServer(t *testing.T, most int, sizes *[]string) (c *Client, memory []b
 			r.c.write(b, nil)
 			return true
 		case m.cmd == cmdRegionWrite:
-			copy(memory[a.offset:], a.data)
+			copy(card.memory[a.offset:], a.data)
 			a.data = nil
 		default:
-			a.data = memory[a.offset:][:a.count]
+			a.data = card.memory[a.offset:][:a.count]
 		}
 		if !m.noReply() {
 			r.try(m.id, m.cmd, typeReply, appendRegionAccess(nil, a))
@@ -45,7 +69,7 @@ func blockServer(t *testing.T, most int, sizes *[]string) (c *Client, memory []b
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return c, memory
+	return c, card
 }
 
 // TestBlockMessages: a block is one message, and words where a server takes no more; it is asked for more once.
@@ -62,21 +86,19 @@ func TestBlockMessages(t *testing.T) {
 		{8, "[region write 24 region write 8 region write 8 region write 8 region read 8 region read 8 region read 8" +
 			" region write 8 region write 8 region write 8 region read 8 region read 8 region read 8]"},
 	} {
-		var sizes []string
-		c, memory := blockServer(t, row.most, &sizes)
-		for range 2 {
-			clear(memory)
-			got := make([]byte, len(want))
-			device.StoreBlock(c, 0, 64, want)
-			device.LoadBlock(c, 0, 64, got)
-			if !bytes.Equal(got, want) || !bytes.Equal(memory[64:88], want) {
-				t.Errorf("at most %d: loaded %x, the server has %x, want %x", row.most, got, memory[64:88], want)
+		c, card := blockServer(t, row.most)
+		for i := range 2 {
+			got, at := make([]byte, len(want)), 64+128*i
+			device.StoreBlock(c, 0, uint64(at), want)
+			device.LoadBlock(c, 0, uint64(at), got)
+			if !bytes.Equal(got, want) || !card.holds(at, want) {
+				t.Errorf("at most %d: loaded %x, want %x on either side", row.most, got, want)
 			}
 		}
 		if err := c.Err(); err != nil {
 			t.Error(err)
 		}
-		if got := fmt.Sprint(sizes); got != row.sizes {
+		if got := fmt.Sprint(card.accesses()); got != row.sizes {
 			t.Errorf("at most %d: %s, want %s", row.most, got, row.sizes)
 		}
 	}
@@ -84,17 +106,16 @@ func TestBlockMessages(t *testing.T) {
 
 // TestBlockSmallTransfers: a server that bounds its transfers gets no larger ones.
 func TestBlockSmallTransfers(t *testing.T) {
-	var sizes []string
-	c, memory := blockServer(t, 4096, &sizes)
+	c, card := blockServer(t, 4096)
 	c.caps = &capabilities{MaxTransfer: pointer(uint64(minTransfer + 4))}
 	p := bytes.Repeat([]byte{1, 2, 3, 4, 5, 6, 7, 8}, 512)
 	device.StoreBlock(c, 0, 0, p)
 	got := make([]byte, len(p))
 	device.LoadBlock(c, 0, 0, got)
-	if !bytes.Equal(got, p) || !bytes.Equal(memory, p) || c.Err() != nil {
+	if !bytes.Equal(got, p) || !card.holds(0, p) || c.Err() != nil {
 		t.Errorf("bytes got lost: %v", c.Err())
 	}
-	if len(sizes) != 2*4096/minTransfer {
+	if sizes := card.accesses(); len(sizes) != 2*4096/minTransfer {
 		t.Errorf("%d messages of at most %d bytes: %s", len(sizes), minTransfer, sizes)
 	}
 }
