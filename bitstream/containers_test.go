@@ -84,7 +84,7 @@ func makeQuartus(name string, packets ...any) []byte {
 	return binary.LittleEndian.AppendUint16(b, ^crc)
 }
 
-const efinixText = "Version: 2024.1.163\nGenerated: Sat Aug 17 15:16:21 2024\n\nProject: /home/someone/work/top\nFamily: Trion\nDevice: T8F81\nWidth: 1\nMode: active\nPADDED_BITS: 0\n"
+const efinixText = "Version: 2024.1.163\nGenerated: Sat Aug 17 15:16:21 2024\n\nProject: top\nFamily: Trion\nDevice: T8F81\nWidth: 1\nMode: active\nPADDED_BITS: 0\n"
 
 // makeEfinix encodes text and a stream, and the bytes as lines.
 func makeEfinix(text string, stream []byte) (data []byte, lines string) {

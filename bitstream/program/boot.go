@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -360,7 +359,7 @@ func (b *booting) holds(ctx context.Context, at Slot, st Boot) error {
 	if err := b.card.Read(ctx, at.Offset, head); err != nil {
 		return fmt.Errorf("look whether slot %d is blank: %w", b.Slot, err)
 	}
-	if !slices.ContainsFunc(head, func(c byte) bool { return c != 0xff }) && (b.record.State == Empty || b.record.State == Bad) {
+	if blank(head) && (b.record.State == Empty || b.record.State == Bad) {
 		return refuse("image", fmt.Sprintf("slot %d is empty: nothing was loaded into it, and its first bytes are blank", b.Slot), load)
 	}
 	return nil

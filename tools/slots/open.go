@@ -2,11 +2,8 @@ package slots
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +13,6 @@ import (
 	"splicenic/bitstream/program"
 	"splicenic/driver"
 	"splicenic/driver/device"
-	"splicenic/regs"
 	"splicenic/runtime/admin"
 	"splicenic/runtime/flash"
 	"splicenic/tools/control"
@@ -69,7 +65,7 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	}
 	unlock := func() error { return nil }
 	if cfg.Write && choice.Body != open.Emulator {
-		if unlock, err = lock(lockPath(cfg, choice)); err != nil {
+		if unlock, err = LockCard(cfg, choice); err != nil {
 			return nil, err
 		}
 	}
@@ -87,7 +83,7 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	if dev.Emulated() {
 		note("this is a fresh emulated card: what is written is gone when this command ends")
 	}
-	return &Session{card{flash.Of(drv), drv}, choice.String(), func() error { return errors.Join(dev.Detach(), unlock()) }}, nil
+	return &Session{flash.Of(drv), choice.String(), func() error { return errors.Join(dev.Detach(), unlock()) }}, nil
 }
 
 func isSocket(path string) bool {
@@ -100,11 +96,11 @@ func behind(cl *control.Client, cfg Config) (*Session, error) {
 	unlock := func() error { return nil }
 	if cfg.Write {
 		var err error
-		if unlock, err = lock(socket(cfg) + ".load"); err != nil {
+		if unlock, err = LockRuntime(cfg); err != nil {
 			return nil, errors.Join(err, cl.Close())
 		}
 	}
-	return &Session{driven{cl.Program(), cl}, cl.Where, func() error { return errors.Join(cl.Close(), unlock()) }}, nil
+	return &Session{cl.Program(), cl.Where, func() error { return errors.Join(cl.Close(), unlock()) }}, nil
 }
 
 // LockRuntime keeps loads and boots of the card of the runtime at the socket out until unlock is called.
@@ -144,58 +140,4 @@ func lock(path string) (unlock func() error, err error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return f.Close, nil
-}
-
-// card adds the sensors to a flash.Card.
-type card struct {
-	flash.Card
-	drv *driver.Card
-}
-
-// Alarms clears alarms that are over and returns the others.
-func (c card) Alarms(context.Context) (program.Alarms, error) {
-	c.drv.Store(regs.SensorAlarm, c.drv.Load(regs.SensorAlarm))
-	return alarms(c.drv.Load(regs.SensorAlarm), c.drv.Load(regs.SensorTemperature)), c.drv.Err()
-}
-
-func alarms(alarm, temperature uint32) program.Alarms {
-	return program.Alarms{
-		Temperature: regs.SensorAlarmTemperature(alarm) != 0,
-		Voltage:     regs.SensorAlarmVccint(alarm) != 0 || regs.SensorAlarmVccaux(alarm) != 0,
-		Celsius:     float64(int32(regs.SensorTemperatureValue(temperature))<<8>>8) / 1000,
-	}
-}
-
-// driven adds the sensors to the card of a runtime.
-type driven struct {
-	program.Card
-	cl *control.Client
-}
-
-// Alarms does the same through the runtime.
-func (d driven) Alarms(ctx context.Context) (program.Alarms, error) {
-	alarm, temperature := regs.SensorAlarm.Name(), regs.SensorTemperature.Name()
-	read := func() (program.Alarms, error) {
-		var list []struct {
-			Name  string
-			Value uint32
-		}
-		if _, err := d.cl.Get(ctx, "registers", url.Values{"name": {alarm, temperature}}, &list); err != nil {
-			return program.Alarms{}, err
-		}
-		values := map[string]uint32{}
-		for _, r := range list {
-			values[r.Name] = r.Value
-		}
-		return alarms(values[alarm], values[temperature]), nil
-	}
-	a, err := read()
-	if err != nil || !a.Temperature && !a.Voltage {
-		return a, err
-	}
-	every := regs.SensorAlarmTemperatureMask | regs.SensorAlarmVccintMask | regs.SensorAlarmVccauxMask
-	if _, err := d.cl.Send(ctx, http.MethodPut, "registers", admin.Store{Name: alarm, Value: json.RawMessage(fmt.Sprint(every))}, nil); err != nil {
-		return a, err
-	}
-	return read()
 }

@@ -65,7 +65,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.s = &Session{card{flash.Of(drv), drv}, "emu", func() error { return nil }}
+	b.s = &Session{flash.Of(drv), "emu", func() error { return nil }}
 	return b
 }
 

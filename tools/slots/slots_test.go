@@ -45,7 +45,7 @@ func emulated(t *testing.T, f *flash.Flash) (*Session, *emu.Card) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Session{card{rtflash.Of(drv), drv}, "emu", func() error { return nil }}, e
+	return &Session{rtflash.Of(drv), "emu", func() error { return nil }}, e
 }
 
 // stream is an image of the emulated card with n bytes.
